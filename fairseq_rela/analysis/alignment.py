@@ -1,0 +1,151 @@
+"""Word alignment from cross attention, and its error rate (Section 5.2, Figure 4 and Table 5)."""
+
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from fairseq_rela.analysis.links import Gold, Links
+from fairseq_rela.analysis.words import Words, shifted, word_weights
+
+ROWS = ("normal", "shifted")  # which row of the attention is read for token t: t, or t + 1
+EOS = ("drop", "null")  # the source's </s> is dropped before the maximum, or a maximum there is no link
+
+
+class Overlap(NamedTuple):
+    """What an error rate is made of: |A ∩ S|, |A ∩ P|, |A|, |S| over a corpus."""
+
+    in_sure: int
+    in_possible: int
+    linked: int
+    sure: int
+
+
+def overlap(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> Overlap:
+    """The counts over sentences of proposed links A against gold links S ⊆ P."""
+    counts = np.zeros(4, dtype=np.int64)
+    for links, gold in zip(hypotheses, golds):
+        possible = gold.possible | gold.sure
+        counts += [len(links & gold.sure), len(links & possible), len(links), len(gold.sure)]
+    return Overlap(*counts.tolist())
+
+
+def alignment_error_rate(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> float:
+    """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus; 0 where nothing is to link nor linked."""
+    counts = overlap(hypotheses, golds)
+    return float(error_rate(*counts))
+
+
+def error_rate(in_sure: np.ndarray, in_possible: np.ndarray, linked: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    """AER from its counts, elementwise."""
+    agreed = np.asarray(in_sure, dtype=np.float64) + in_possible
+    wanted = np.asarray(linked, dtype=np.float64) + sure
+    agreed, wanted = np.broadcast_arrays(agreed, wanted)
+    return 1 - np.divide(agreed, wanted, out=np.ones(agreed.shape), where=wanted > 0)
+
+
+def linked_sources(weights: np.ndarray, eos: str = "drop") -> np.ndarray:
+    """For each target word the source word of its largest weight, -1 for none: (…, target words).
+
+    `weights` are between words, (…, target words, source words + 1), the last column that of `</s>`.
+    A row of zeros links to nothing; of equal weights the first wins.
+    """
+    if eos == "drop":
+        weights = weights[..., :-1]
+    if weights.shape[-1] == 0:
+        return np.full(weights.shape[:-1], -1)
+    best = weights.argmax(axis=-1)
+    nothing = ~(weights != 0).any(axis=-1)
+    if eos == "null":
+        nothing |= best == weights.shape[-1] - 1
+    return np.where(nothing, -1, best)
+
+
+def word_links(weights: np.ndarray, source: Words, target: Words, rows: str = "normal", eos: str = "drop") -> Links:
+    """The links of one head or layer from its weights between pieces, (T, S)."""
+    target = shifted(target) if rows == "shifted" else target
+    sources = linked_sources(word_weights(weights, source, target, eos=True), eos)
+    return frozenset((int(s), t) for t, s in enumerate(sources.tolist()) if s >= 0)
+
+
+class AlignmentScores:
+    """Error rates of every layer and head, for both ways of reading rows and of treating `</s>`, in one pass.
+
+    Sentences go to one of two halves (even ones: development): a head can be chosen on one and scored on the other.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Dict[Tuple[str, str], np.ndarray] = {}  # (half, layer, head; mean last, |A∩S| |A∩P| |A|)
+        self._sure = np.zeros(2, dtype=np.int64)
+        self._sentences = np.zeros(2, dtype=np.int64)
+
+    def add(self, cross: np.ndarray, source: Words, target: Words, gold: Gold, half: int) -> None:
+        """Count one sentence's links, `cross` being (L, H, T, S)."""
+        with_mean = np.concatenate([cross, cross.mean(axis=1, keepdims=True, dtype=np.float64)], axis=1)
+        sure = _link_matrix(gold.sure, source, target)
+        possible = _link_matrix(gold.possible | gold.sure, source, target)
+        self._sure[half] += len(gold.sure)
+        self._sentences[half] += 1
+        words = np.arange(len(target.text))
+        for rows in ROWS:
+            weights = word_weights(with_mean, source, shifted(target) if rows == "shifted" else target, eos=True)
+            for eos in EOS:
+                sources = linked_sources(weights, eos)  # (L, H + 1, target words)
+                counts = [table[sources, words].sum(axis=-1) for table in (sure, possible)]
+                counts.append((sources >= 0).sum(axis=-1))
+                total = self._counts.setdefault((rows, eos), np.zeros((2, *sources.shape[:2], 3), dtype=np.int64))
+                total[half] += np.stack(counts, axis=-1)
+
+    def heads(self, rows: str, eos: str, half: Optional[int] = None) -> np.ndarray:
+        """AER, (L, H + 1), the last column the layer's mean; over all sentences, or one half of them."""
+        counts = self._counts[rows, eos]
+        counts, sure = (counts.sum(axis=0), self._sure.sum()) if half is None else (counts[half], self._sure[half])
+        return error_rate(counts[..., 0], counts[..., 1], counts[..., 2], sure)
+
+    def result(self, rows: str, eos: str) -> dict:
+        """What Figure 4 and Table 5 show: AER by layer, of its mean and of its best head, and their means."""
+        everywhere = self.heads(rows, eos)
+        found = {
+            "layer": everywhere[:, -1].tolist(),
+            "best_head": everywhere[:, :-1].min(axis=1).tolist(),
+            "AoL": float(everywhere[:, -1].mean()),
+            "AoH": float(everywhere[:, :-1].min(axis=1).mean()),
+            "heads": everywhere[:, :-1].tolist(),
+            "best_head_index": everywhere[:, :-1].argmin(axis=1).tolist(),
+            "held_out": None,
+        }
+        if self._sentences.all():
+            chosen = self.heads(rows, eos, half=0)[:, :-1].argmin(axis=1)
+            unseen = self.heads(rows, eos, half=1)
+            best = unseen[np.arange(len(chosen)), chosen]
+            found["held_out"] = {
+                "layer": unseen[:, -1].tolist(),
+                "best_head": best.tolist(),
+                "AoL": float(unseen[:, -1].mean()),
+                "AoH": float(best.mean()),
+                "best_head_index": chosen.tolist(),
+            }
+        return found
+
+    def best(self, eos: str) -> Tuple[str, int, Optional[int], float]:
+        """The (rows, layer, head, AER) with the least error over all sentences; head None is the layer's mean."""
+        choices: List[Tuple[float, int, int, int]] = []
+        for order, rows in enumerate(ROWS):
+            rates = self.heads(rows, eos)
+            layer, head = np.unravel_index(int(rates.argmin()), rates.shape)
+            choices.append((float(rates[layer, head]), order, int(layer), int(head)))
+        rate, order, layer, head = min(choices)
+        mean = self._counts[ROWS[order], eos].shape[2] - 1
+        return ROWS[order], layer, None if head == mean else head, rate
+
+
+def _link_matrix(links: Links, source: Words, target: Words) -> np.ndarray:
+    """(source words + 1, target words) true at links; the last row, where index -1 (no link) falls, is empty."""
+    table = np.zeros((len(source.text) + 1, len(target.text)), dtype=bool)
+    for i, j in links:
+        table[i, j] = True
+    return table
+
+
+def layer_or_head(weights: np.ndarray, layer: int, head: Optional[int]) -> np.ndarray:
+    """(T, S) of (L, H, T, S): one head's weights, or with None the mean over the layer's heads."""
+    return weights[layer].mean(axis=0, dtype=np.float64) if head is None else weights[layer, head]

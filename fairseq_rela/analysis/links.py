@@ -1,0 +1,56 @@
+"""Word links in the Pharaoh format: a line a sentence, `i-j` a sure link, `ipj` a possible one (talp)."""
+
+import re
+from typing import FrozenSet, List, NamedTuple, Optional, Tuple
+
+from fairseq_rela.analysis.lines import text_lines
+from fairseq_rela.errors import InputError
+
+Links = FrozenSet[Tuple[int, int]]  # (source word, target word), counted from 0
+_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+
+
+class Gold(NamedTuple):
+    """What people linked: the links they were sure of, and all they held possible (the sure ones included)."""
+
+    sure: Links
+    possible: Links
+
+
+def parsed_links(line: str, base: int = 0, reverse: bool = False, where: str = "links") -> Gold:
+    """The links written in `line`, counted from `base` there; `reverse`: the target's index comes first."""
+    sure, possible = set(), set()
+    for word in line.split():
+        match = _LINK.fullmatch(word)
+        if not match:
+            raise InputError(f"{where}: {word[:40]!r} is no link; links are written i-j (sure) or ipj (possible)")
+        first, second = int(match[1]) - base, int(match[3]) - base
+        if first < 0 or second < 0:
+            raise InputError(f"{where}: link {word} has index 0, but indices are said to count from {base}")
+        link = (second, first) if reverse else (first, second)
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Gold(frozenset(sure), frozenset(possible))
+
+
+def read_links(path: str, base: int = 0, reverse: bool = False) -> List[Gold]:
+    """The links of every line of `path`; an empty line is a sentence without links."""
+    return [parsed_links(line, base, reverse, f"{path}, line {number}") for number, line in text_lines(path)]
+
+
+def check_links(gold: Gold, source_words: int, target_words: int, where: str) -> None:
+    """Raise where a link leaves the sentence pair: the files are not of the same text, or count differently."""
+    beyond: Optional[Tuple[int, int]] = next(
+        (link for link in sorted(gold.possible) if link[0] >= source_words or link[1] >= target_words), None
+    )
+    if beyond:
+        raise InputError(
+            f"{where}: source word {beyond[0]} is linked to target word {beyond[1]} (counted from 0), but the dump's "
+            f"sentence has {source_words} source and {target_words} target words"
+        )
+
+
+def pharaoh(links: Links, base: int = 0) -> str:
+    """`links` as a Pharaoh line, in the order of the source."""
+    return " ".join(f"{source + base}-{target + base}" for source, target in sorted(links))
