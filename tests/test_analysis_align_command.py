@@ -1,0 +1,188 @@
+"""`fairseq-rela align` and `fairseq-rela aer`, from files to output."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analysis_samples import SENTENCES, one_head, write_dump
+
+from fairseq_rela.cli import main
+
+HANSARDS = Path(__file__).resolve().parents[2] / "shared" / "data" / "hansards" / "gold.talp"
+
+
+def lines(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_aer_last_line_is_the_rate(tmp_path, capsys):
+    hyp = write(tmp_path / "hyp", "0-0 1-2 3-3\n\n")
+    gold = write(tmp_path / "gold", "0-0 1-1 1p2\n\n")
+    assert main(["aer", hyp, gold]) == 0
+    assert lines(capsys)[-1] == "0.400000"
+
+
+def test_aer_bases_and_directions(tmp_path, capsys):
+    hyp = write(tmp_path / "hyp", "0-1\n")
+    gold = write(tmp_path / "gold", "2-1\n")
+    for options, rate in (([], 1), (["--gold-base", "1"], 1), (["--gold-base", "1", "--gold-reverse"], 0)):
+        assert main(["aer", hyp, gold, *options]) == 0
+        assert float(lines(capsys)[-1]) == rate
+
+
+def test_aer_of_nothing_is_a_number(tmp_path, capsys):
+    empty = write(tmp_path / "empty", "\n")
+    assert main(["aer", empty, empty]) == 0
+    assert float(lines(capsys)[-1]) == 0
+
+
+@pytest.mark.parametrize(
+    "hyp, gold, options, said",
+    [
+        (b"0-0\n", b"0-0\n0-1\n", [], "hyp has 1 lines, but {gold} has 2"),
+        (b"0-0\n0=1\n", b"0-0\n0-1\n", [], "hyp, line 2: '0=1' is no link"),
+        (b"0-0\n", b"\xef\xbb\xbf0-0\n", [], "gold, line 1: begins with a byte-order mark"),
+        (b"0-0\n", b"0-0\n\n\xff\n", [], "gold, line 3: not UTF-8"),
+        (b"0-0\n", b"0-0\n", ["--gold-base", "1"], "gold, line 1: link 0-0 has index 0"),
+    ],
+)
+def test_aer_says_what_is_wrong_in_one_line(tmp_path, capsys, hyp, gold, options, said):
+    (tmp_path / "hyp").write_bytes(hyp)
+    (tmp_path / "gold").write_bytes(gold)
+    assert main(["aer", str(tmp_path / "hyp"), str(tmp_path / "gold"), *options]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1 and said.format(gold=tmp_path / "gold") in err
+
+
+def test_missing_file_is_one_line(tmp_path, capsys):
+    assert main(["aer", str(tmp_path / "none"), str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# align: one layer, one head, weights written out
+
+IDENTITY = [np.eye(4), np.eye(4, 2), np.eye(3, 5), np.eye(3)]
+
+
+@pytest.fixture
+def identity(tmp_path):
+    return write_dump(tmp_path / "identity", layers=1, heads=1, kinds=["cross"], cross=one_head(IDENTITY))
+
+
+def test_align_hand_computed(identity, capsys):
+    assert main(["align", identity, "--layer", "0", "--head", "0", "--rows", "normal"]) == 0
+    # sentence 0: x reads a@@ (word 0), y@@ z read b and c: both 1/2, the first wins: 0-0 0-1
+    assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+    assert main(["align", identity, "--layer", "-1", "--head", "mean", "--rows", "normal", "--eos", "null"]) == 0
+    assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+
+
+def test_align_by_default_reads_the_layer_before_the_last_shifted(tmp_path, capsys):
+    cross = [np.zeros((3, 2, len(target), len(source))) for source, target in SENTENCES]
+    for weights in cross:
+        weights[1, 0, 1:] = np.eye(*weights.shape[2:])[:-1]  # only layer 1 of three has any weight
+    dump = write_dump(tmp_path / "dump", layers=3, heads=2, kinds=["cross"], cross=cross)
+    assert main(["align", dump]) == 0
+    assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+
+
+def test_align_of_nulls_links_nothing(tmp_path, capsys):
+    nothing = [np.zeros((len(target), len(source))) for source, target in SENTENCES]
+    dump = write_dump(tmp_path / "nulls", layers=1, heads=1, kinds=["cross"], cross=one_head(nothing))
+    assert main(["align", dump]) == 0
+    assert capsys.readouterr().out == "\n\n\n\n"
+
+
+def test_align_against_its_own_links_has_no_error(tmp_path, capsys):
+    dump = write_dump(tmp_path / "dump", seed=4)
+    out = str(tmp_path / "links")
+    assert main(["align", dump, "--layer", "1", "--head", "2", "--rows", "normal", "--out", out]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["aer", out, out]) == 0
+    assert float(lines(capsys)[-1]) == 0
+    # that head is what a development set with these links leads to
+    assert main(["align", dump, "--dev", dump, "--dev-gold", out]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == Path(out).read_text()
+    assert "layer 1, head 2, normal rows (AER 0.0000" in printed.err
+
+
+def test_align_follows_ids_and_fills_gaps(tmp_path, capsys):
+    dump = write_dump(
+        tmp_path / "dump", layers=1, heads=1, kinds=["cross"], cross=one_head(IDENTITY), ids=[4, 1, 0, 2]
+    )
+    assert main(["align", dump, "--layer", "0", "--rows", "normal"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["0-0 1-1", "0-0", "0-0 1-1", "", "0-0 0-1"]
+    assert "1 sentences are not in the dump" in err
+
+
+def test_both_directions(tmp_path, identity, capsys):
+    turned = [(target, source) for source, target in SENTENCES]
+    back = [np.eye(len(target), len(source))[:, ::-1] for source, target in turned]
+    reverse = write_dump(tmp_path / "reverse", turned, layers=1, heads=1, kinds=["cross"], cross=one_head(back))
+    choose = ["--layer", "0", "--head", "0", "--rows", "normal"]
+    assert main(["align", reverse, *choose]) == 0
+    backward = [{tuple(map(int, link.split("-")))[::-1] for link in line.split()} for line in lines(capsys)]
+    forward = [{(0, 0), (0, 1)}, {(0, 0)}, {(0, 0), (1, 1)}, {(0, 0), (1, 1)}]
+    for method, combine in (("intersect", set.intersection), ("union", set.union)):
+        assert main(["align", identity, *choose, "--reverse", reverse, "--symmetrize", method]) == 0
+        found = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines(capsys)]
+        assert found == [combine(f, b) for f, b in zip(forward, backward)]
+    assert main(["align", identity, *choose, "--reverse", reverse]) == 0
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--layer", "7"], "no cross layer 7 in this dump; there are (from 0): 0"),
+        (["--head", "1"], "no cross head 1 in this dump"),
+        (["--dev-gold", "x"], "--dev and --dev-gold are given together"),
+        (["--reverse", "{dump}"], "sentence 0 goes from 1 to 3 words"),
+    ],
+)
+def test_align_says_what_is_wrong_in_one_line(tmp_path, capsys, options, said):
+    sentences = [*SENTENCES[1:], SENTENCES[0]]
+    cross = one_head([np.eye(len(target), len(source)) for source, target in sentences])
+    dump = write_dump(tmp_path / "dump", sentences, layers=1, heads=1, kinds=["cross"], cross=cross)
+    out = tmp_path / "links"
+    assert main(["align", dump, "--out", str(out), *(option.format(dump=dump) for option in options)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and said in err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "gold, said",
+    [
+        ("0-0\n", "gold: has 1 lines, but {dump} holds 4 sentences"),
+        ("0-0\n0-0\n4-0\n\n", "gold, line 3: source word 4 is linked to target word 0"),
+        ("0-0\n0-3\n\n\n", "gold, line 2: source word 0 is linked to target word 3"),
+    ],
+)
+def test_gold_that_does_not_fit(tmp_path, identity, capsys, gold, said):
+    path = write(tmp_path / "gold", gold)
+    assert main(["align", identity, "--dev", identity, "--dev-gold", path]) == 1
+    assert said.format(dump=identity) in capsys.readouterr().err
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path, capsys):
+    cross = one_head([np.full((len(target), len(source)), np.nan) for source, target in SENTENCES])
+    dump = write_dump(tmp_path / "dump", layers=1, heads=1, kinds=["cross"], cross=cross)
+    assert main(["align", dump]) == 1
+    assert "sentence 0 has cross weights that are infinite or not a number" in capsys.readouterr().err
+
+
+def test_hansards_gold_as_a_file(tmp_path, capsys):
+    if not HANSARDS.exists():
+        pytest.skip(f"{HANSARDS} is not here")
+    sure = [" ".join(w for w in line.split() if "-" in w) for line in HANSARDS.read_text().splitlines()]
+    hyp = write(tmp_path / "sure", "\n".join(sure) + "\n")
+    assert main(["aer", hyp, str(HANSARDS), "--hyp-base", "1", "--gold-base", "1"]) == 0
+    assert float(lines(capsys)[-1]) == 0
