@@ -15,7 +15,7 @@ setup(
     license="MIT",
     python_requires=">=3.8",
     packages=find_packages(include=["fairseq_rela", "fairseq_rela.*"]),
-    package_data={"fairseq_rela": ["config/*.yaml"]},
+    package_data={"fairseq_rela": ["config/*.yaml", "analysis/report_page/*"]},
     # A dump made on a cluster is studied on a laptop: that needs numpy and nothing heavier.
     install_requires=["numpy"],
     extras_require={
@@ -27,6 +27,7 @@ setup(
             "fairseq-fixed==0.12.3.1; python_version>='3.11'",
             "fairseq==0.12.2; python_version<'3.11'",
         ],
+        "figures": ["matplotlib>=3.7"],
         "test": ["pytest>=7", "hypothesis>=6"],
     },
     entry_points={"console_scripts": ["fairseq-rela = fairseq_rela.cli:main"]},

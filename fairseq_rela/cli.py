@@ -17,6 +17,7 @@ COMMANDS = {
     "toy-corpus": ("fairseq_rela.corpus.command", "write a parallel corpus made by rule, with gold word alignments"),
     "dump-info": ("fairseq_rela.recording.dump_info", "say what is in an attention dump"),
     "dump-export": ("fairseq_rela.recording.export", "write a sentence of an attention dump for BertViz"),
+    "analyze": ("fairseq_rela.analysis.analyze_command", "all of the paper's analyses of a dump, with a report"),
     "align": ("fairseq_rela.analysis.align_command", "word links from the cross attention in a dump"),
     "aer": ("fairseq_rela.analysis.aer_command", "score word links against gold links (alignment error rate)"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),

@@ -38,9 +38,7 @@ def random_weights(shape, kind, attention, draw):
     return weights * np.tri(*shape[2:], dtype=np.float32) if kind == "decoder" else weights
 
 
-def write_dump(
-    path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3, seed=0, ids=None, kinds=None, **given
-):
+def write_dump(path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3, seed=0, ids=None, kinds=None, **given):
     """A dump of `sentences`; `cross=[…]` and so on give the weights of a kind, the rest are random."""
     kinds = kinds or ("encoder", "decoder", "cross")
     draw = np.random.RandomState(seed)

@@ -114,9 +114,7 @@ def test_align_against_its_own_links_has_no_error(tmp_path, capsys):
 
 
 def test_align_follows_ids_and_fills_gaps(tmp_path, capsys):
-    dump = write_dump(
-        tmp_path / "dump", layers=1, heads=1, kinds=["cross"], cross=one_head(IDENTITY), ids=[4, 1, 0, 2]
-    )
+    dump = write_dump(tmp_path / "dump", layers=1, heads=1, kinds=["cross"], cross=one_head(IDENTITY), ids=[4, 1, 0, 2])
     assert main(["align", dump, "--layer", "0", "--rows", "normal"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == ["0-0 1-1", "0-0", "0-0 1-1", "", "0-0 0-1"]

@@ -43,9 +43,7 @@ def test_equals_loops(size, seed, decoder):
     weights = draw.rand(3, size, size) * (draw.rand(3, size, size) < 0.3)
     found = null_rate(weights, visible_positions("decoder", size, size) if decoder else None)
     for head in range(3):
-        nulls = sum(
-            all(weights[head, t, s] == 0 for s in range(size) if not decoder or s <= t) for t in range(size)
-        )
+        nulls = sum(all(weights[head, t, s] == 0 for s in range(size) if not decoder or s <= t) for t in range(size))
         assert found[head] == nulls / size
 
 

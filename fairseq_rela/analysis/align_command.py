@@ -55,8 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--layer", type=int, help="decoder layer, from 0; -1 is the last (the one before the last)")
     where.add_argument("--head", type=head_number, metavar="N|mean", help="a head, from 0, or the layer's mean (mean)")
     where.add_argument("--rows", choices=ROWS, help="row t for token t, or row t+1, whose input it is (shifted)")
-    where.add_argument("--eos", choices=EOS, default="drop", help="ignore weight on the source's </s>, or let it win: "
-                       "a word whose largest weight is there has no link (drop)")  # fmt: skip
+    where.add_argument(
+        "--eos",
+        choices=EOS,
+        default="drop",
+        help="ignore weight on the source's </s>, or let it win: "
+        "a word whose largest weight is there has no link (drop)",
+    )
     where.add_argument("--merge", choices=("auto", *RULES), default="auto", help="how pieces make words (auto)")
     best = parser.add_argument_group("or read where error is least on a development set")
     best.add_argument("--dev", metavar="DUMP", help="a dump of the development set, of the same model")
@@ -66,8 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     best.add_argument("--gold-reverse", action="store_true", help="its links have the target's word first")
     both = parser.add_argument_group("both directions")
     both.add_argument("--reverse", metavar="DUMP", help="a dump of the same text by a model of the other direction")
-    both.add_argument("--symmetrize", choices=list(METHODS), default="grow-diag-final-and",
-                      help="how links of both become one set (grow-diag-final-and)")  # fmt: skip
+    both.add_argument(
+        "--symmetrize",
+        choices=list(METHODS),
+        default="grow-diag-final-and",
+        help="how links of both become one set (grow-diag-final-and)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
