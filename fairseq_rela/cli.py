@@ -20,6 +20,7 @@ COMMANDS = {
     "analyze": ("fairseq_rela.analysis.analyze_command", "all of the paper's analyses of a dump, with a report"),
     "align": ("fairseq_rela.analysis.align_command", "word links from the cross attention in a dump"),
     "aer": ("fairseq_rela.analysis.aer_command", "score word links against gold links (alignment error rate)"),
+    "filter": ("fairseq_rela.analysis.filter_command", "split a corpus by the quality of its pairs"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
 }
 

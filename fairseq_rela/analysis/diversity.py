@@ -80,7 +80,7 @@ def _rectified_diversity(
 
 def _mixture_cells(nonzero: np.ndarray) -> np.ndarray:
     """For each weight that is not 0, in order, where its (query, key) is in the mixture of heads, (…, T, S), flat."""
-    *outer, heads, queries, keys = nonzero.shape
+    heads, queries, keys = nonzero.shape[-3:]
     flat = np.flatnonzero(nonzero)
     layer = flat // (heads * queries * keys)
     return layer * (queries * keys) + flat % (queries * keys)
