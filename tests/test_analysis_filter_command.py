@@ -1,0 +1,236 @@
+"""`fairseq-rela filter`, from files to files."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+from analysis_samples import SENTENCES, one_head, write_dump
+
+from fairseq_rela.analysis.nulls import null_rate
+from fairseq_rela.analysis.pair_features import attention_entropy, model_scores, pairs_of, scores_by_id
+from fairseq_rela.cli import main
+from fairseq_rela.errors import InputError
+from fairseq_rela.recording.dump import AttentionDump
+from fairseq_rela.recording.stats import StatsWriter
+
+HEAD = "id\trank\tsource_length\ttarget_length\tcross.0.null\tcross.0.sparsity\tcross.1.null\tcross.1.sparsity\n"
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Four pairs; by the statistics pair 2 is the best, then 0, 3, 1."""
+    (tmp_path / "text.de").write_bytes(b"eins\nzwei\xff\ndr\xe2\x80\xa8ei\nvier\n")  # not UTF-8, and U+2028: passed on
+    (tmp_path / "text.en").write_bytes(b"one\ntwo\nthree\nfour\n")
+    lines = [
+        "1\t0\t3\t4\t0.5\t0\t1\t0",
+        "0\t0\t3\t4\t0.5\t0\t0\t0",
+        "3\t0\t2\t4\t0.5\t0\t0.5\t0",
+        "2\t0\t2\t2\t0\t0\t0\t0",
+    ]
+    (tmp_path / "stats.tsv").write_text(HEAD + "\n".join(lines) + "\n")
+    return tmp_path
+
+
+def split(corpus, *options, stats="stats.tsv"):
+    text = ["--source", str(corpus / "text.de"), "--target", str(corpus / "text.en")]
+    return main(["filter", str(corpus / stats), *text, "--out", str(corpus / "out"), *options])
+
+
+def test_best_half_is_kept_in_order(corpus, capsys):
+    assert split(corpus, "--keep", "0.5") == 0
+    written = {path.name: path.read_bytes() for path in (corpus / "out").iterdir()}
+    assert written == {
+        "kept.de": b"eins\ndr\xe2\x80\xa8ei\n",
+        "kept.en": b"one\nthree\n",
+        "dropped.de": b"zwei\xff\nvier\n",
+        "dropped.en": b"two\nfour\n",
+        "ranking.tsv": b"id\tscore\n2\t0\n0\t0.25\n3\t0.5\n1\t0.75\n",
+    }
+    assert "kept 2 of 4 pairs" in capsys.readouterr().out
+
+
+def test_threshold_gzip_and_pairs_without_a_score(corpus, capsys):
+    (corpus / "text.de.gz").write_bytes(gzip.compress((corpus / "text.de").read_bytes() + b"extra\n"))
+    (corpus / "text.en.gz").write_bytes(gzip.compress((corpus / "text.en").read_bytes() + b"more\n"))
+    text = ["--source", str(corpus / "text.de.gz"), "--target", str(corpus / "text.en.gz")]
+    out = corpus / "out"
+    assert main(["filter", str(corpus / "stats.tsv"), *text, "--out", str(out), "--max-score", "0.5"]) == 0
+    assert (out / "kept.en").read_text() == "one\nthree\nfour\n"
+    assert (out / "dropped.en").read_text() == "two\nmore\n"
+    assert "1 pairs have no score" in capsys.readouterr().err
+
+
+def test_dump_and_its_statistics_give_the_same_scores(tmp_path):
+    dump = write_dump(tmp_path / "dump", seed=3, ids=[2, 0, 3, 1])
+    with StatsWriter(str(tmp_path / "stats.tsv"), {"cross": [0, 1], "encoder": [0, 1]}) as stats:
+        for r in AttentionDump(dump):
+            stats.add(r.id, r.source_length, r.target_length, encoder=r.encoder, cross=r.cross)
+    by_hand = [null_rate(record.cross).mean() for record in AttentionDump(dump)]
+    assert scores_by_id(dump) == pytest.approx(by_hand, abs=1e-6)
+    assert scores_by_id(str(tmp_path / "stats.tsv")) == pytest.approx(by_hand, abs=1e-6)
+    pairs, listed = pairs_of(dump), pairs_of(str(tmp_path / "stats.tsv"))
+    assert pairs.null.mean(axis=2) == pytest.approx(listed.null[:, :, 0], abs=1e-6)
+    assert pairs.mass == pytest.approx(
+        np.stack([r.cross.sum(axis=(2, 3)) / len(r.target) for r in AttentionDump(dump)])
+    )
+    assert pairs.length_ratio.tolist() == listed.length_ratio.tolist()
+    assert pairs.length_ratio[0] == pytest.approx(abs(math.log(2 / 4)))
+
+
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ("0\t0\t1\t1\t0.5\t0\tx\t0", "line 3: 'x' is no number"),
+        ("0\t0\t1\t1\t0.5\tnan\t0\t0", "line 3: 'nan' is no number"),
+        ("0\t0\t1\t1\t0.5\t0\t0.5.5\t0", "line 3: could not convert string to float"),
+        ("0\t0\t1\t1\t0.5\t0\t0", "line 3: cut short or changed: 7 fields, not 8"),
+        ("0\t0\t1\t1\t0.5\t0\t1.5\t0", "line 3: cross.1.null is 1.5; a null rate is between 0 and 1"),
+        ("9\t0\t1\t1\t0.5\t0\t0\t0", "line 3: pair 9 is there twice"),
+        ("1.5\t0\t1\t1\t0.5\t0\t0\t0", "line 3: id cannot be 1.5"),
+        ("-1\t0\t1\t1\t0.5\t0\t0\t0", "line 3: id cannot be -1"),
+        ("0\t0\t1\t1\t\t0\t0\t0", "line 3: could not convert"),
+        ("8\t0\t1\t1\t0.5\t0\t0\t0", "has pair 9, but"),
+    ],
+)
+def test_bad_statistics_are_named_and_nothing_is_written(corpus, capsys, row, said):
+    (corpus / "stats.tsv").write_text(HEAD + "9\t0\t1\t1\t0.5\t0\t0\t0\n" + row + "\n")
+    assert split(corpus, "--keep", "0.5") == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and said in err and "stats.tsv" in err
+    assert sorted(path.name for path in corpus.iterdir()) == ["stats.tsv", "text.de", "text.en"]
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"\xef\xbb\xbf" + HEAD.encode(), "line 1: begins with a byte-order mark"),
+        (b"nonsense\n", "line 1: not statistics of attention"),
+        (b"", "line 1: not statistics"),
+        (HEAD.encode(), "has no pair"),
+        (HEAD.replace("cross", "decoder").encode() + b"0\t0\t1\t1\t0\t0\t0\t0\n", "no null rates of cross attention"),
+    ],
+)
+def test_files_that_are_no_statistics(corpus, capsys, content, said):
+    (corpus / "stats.tsv").write_bytes(content)
+    assert split(corpus, "--keep", "0.5") == 1
+    assert said in capsys.readouterr().err
+    assert not (corpus / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ([], "give one of --keep SHARE and --max-score X"),
+        (["--keep", "0.5", "--max-score", "1"], "give one of"),
+        (["--keep", "50"], "--keep is 50; a share is between 0 and 1"),
+        (["--evaluate"], "--shuffled is needed"),
+    ],
+)
+def test_options_that_do_not_go_together(corpus, capsys, options, said):
+    assert split(corpus, *options) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_texts_of_different_lengths(corpus, capsys):
+    (corpus / "text.en").write_text("one\ntwo\n")
+    assert split(corpus, "--keep", "0.5") == 1
+    assert "text.en: ends before line 3" in capsys.readouterr().err
+    assert sorted(path.name for path in corpus.iterdir()) == ["stats.tsv", "text.de", "text.en"]
+
+
+def test_partial_statistics_leave_out_a_line_cut_short(corpus):
+    text = (corpus / "stats.tsv").read_text()
+    (corpus / "stats.tsv.partial").write_text(text + "7\t0\t1")
+    assert scores_by_id(str(corpus / "stats.tsv.partial")).tolist() == [0.25, 0.75, 0, 0.5]
+
+
+# Evaluation
+
+TRUE = [np.ones((len(target), len(source))) for source, target in SENTENCES]
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    """True pairs attend everywhere; of shuffled ones the second half of the queries are null."""
+    wrong = [matrix.copy() for matrix in TRUE]
+    for matrix in wrong:
+        matrix[len(matrix) // 2 :] = 0
+    one = {"layers": 1, "heads": 1, "kinds": ["cross"]}
+    true = write_dump(tmp_path / "true", cross=one_head(TRUE), **one)
+    shuffled = write_dump(tmp_path / "shuffled", cross=one_head(wrong), **one)
+    return true, shuffled
+
+
+def test_evaluation(tmp_path, dumps, capsys):
+    (tmp_path / "scores").write_text("S-0\ta\nH-0\t-1\tx\nH-1\t-1\tx\nH-2\t-1\tx\nH-3\t-1\tx\nH-3\t-9\tx\n")
+    (tmp_path / "wrong").write_text("-2\n-3\n-1\n-1\n")
+    sharp, flat = (
+        write_dump(tmp_path / name, attention="softmax", layers=1, heads=1, kinds=["cross"], cross=one_head(matrices))
+        for name, matrices in (("sharp", [np.eye(*m.shape) for m in TRUE]), ("flat", [m / m.shape[1] for m in TRUE]))
+    )
+    options = ["--scores", str(tmp_path / "scores"), "--shuffled-scores", str(tmp_path / "wrong")]
+    options += ["--softmax", sharp, "--shuffled-softmax", flat, "--out", str(tmp_path / "out")]
+    assert main(["filter", dumps[0], "--shuffled", dumps[1], "--evaluate", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "4 true and 4 shuffled pairs" in printed
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())["evaluation"]
+    rates = {row["score"]: row["auroc"] for row in found}
+    assert rates == {
+        "null rate of cross attention": 1.0,
+        "baseline: length ratio": 0.5,  # the same lengths
+        "baseline: model score per token": 0.75,  # two of four lower, two equal: (2 + 2/2) / 4
+        "baseline: softmax attention entropy": 1.0,
+    }
+    assert all(row["low"] <= row["auroc"] <= row["high"] for row in found)
+
+
+def test_selection_is_written_and_used(tmp_path, dumps, capsys):
+    out = tmp_path / "selected"
+    assert main(["filter", dumps[0], "--shuffled", dumps[1], "--select", "--out", str(out)]) == 0
+    assert "chosen on even pairs" in capsys.readouterr().out
+    chosen = json.loads((out / "selection.json").read_text())
+    assert chosen["terms"][0]["measure"] in ("null", "mass")
+    assert chosen["steps"][0]["auroc"] == 1.0
+    (tmp_path / "text.a").write_text("1\n2\n3\n4\n")
+    (tmp_path / "text.b").write_text("1\n2\n3\n4\n")
+    split_options = ["--source", str(tmp_path / "text.a"), "--target", str(tmp_path / "text.b"), "--keep", "0.5"]
+    selected = ["--selection", str(out / "selection.json"), "--out", str(tmp_path / "out")]
+    assert main(["filter", dumps[1], *split_options, *selected]) == 0
+    assert len((tmp_path / "out" / "kept.a").read_text().split()) == 2
+    (out / "selection.json").write_text("{}")
+    assert main(["filter", dumps[1], *split_options, *selected]) == 1
+    assert "not written by filter --select" in capsys.readouterr().err
+
+
+def test_shuffle_writes_the_same_sources_with_other_targets(tmp_path, capsys):
+    (tmp_path / "dev.de").write_text("".join(f"s{i}\n" for i in range(9)))
+    (tmp_path / "dev.en").write_text("".join(f"t{i}\n" for i in range(9)))
+    files = ["--source", str(tmp_path / "dev.de"), "--target", str(tmp_path / "dev.en"), "--out", str(tmp_path / "out")]
+    assert main(["filter", "--shuffle", *files]) == 0
+    assert (tmp_path / "out" / "shuffled.de").read_text() == (tmp_path / "dev.de").read_text()
+    moved = (tmp_path / "out" / "shuffled.en").read_text().split()
+    assert sorted(moved) == [f"t{i}" for i in range(9)]
+    assert all(word != f"t{i}" for i, word in enumerate(moved))
+
+
+def test_entropy_hand_computed_and_only_of_distributions(tmp_path, dumps):
+    flat = [m / m.shape[1] for m in TRUE]
+    dump = write_dump(tmp_path / "s", attention="softmax", layers=1, heads=1, kinds=["cross"], cross=one_head(flat))
+    assert attention_entropy(dump) == pytest.approx(
+        {number: math.log(len(source)) for number, (source, _) in enumerate(SENTENCES)}, rel=1e-6
+    )
+    with pytest.raises(InputError, match="rows of rela_g are no distributions"):
+        attention_entropy(dumps[0])
+
+
+def test_scores_that_are_none_are_named(tmp_path):
+    for text, said in (
+        ("-1\nx\n", "line 2: 'x' holds no score"),
+        ("H-0\n", "line 1: 'H-0' holds no"),
+        ("nan\n", "pair 0 is"),
+    ):
+        (tmp_path / "scores").write_text(text)
+        with pytest.raises(InputError, match=said):
+            model_scores(str(tmp_path / "scores"))
