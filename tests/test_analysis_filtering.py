@@ -91,7 +91,7 @@ def test_kept():
 
 
 def features(seed=0, count=400, layers=2, heads=3):
-    """True and shuffled pairs that differ in the mass of layer 1, head 2 (less) and a little less in a null rate (more)."""
+    """True and shuffled pairs: these have less mass in layer 1, head 2, a higher null rate in layer 0, head 1."""
     draw = np.random.RandomState(seed)
     null, mass = draw.rand(2, count, layers, heads), draw.rand(2, count, layers, heads)
     mass[1, :, 1, 2] -= 0.5

@@ -328,11 +328,12 @@ def _write_report(
     directory: str,
 ) -> None:
     """report.html, of at most `MOST_BYTES`: as many sentences in the explorer as are asked for and fit."""
-    page = report_html(models, signature, figures, {})
-    if len(page.encode("utf-8")) > MOST_BYTES // 2:  # many heat maps: they are files, too
+    without_sentences = {"models": [{"sentences": []}]}
+    size = len(report_html(models, signature, figures, without_sentences).encode("utf-8"))
+    if size > MOST_BYTES // 2:  # many heat maps: they are files, too
         figures = [figure for figure in figures if figure.section != "heatmaps"]
-        page = report_html(models, signature, figures, {})
-    room = MOST_BYTES - len(page.encode("utf-8")) - 100_000  # the explorer's own page
+        size = len(report_html(models, signature, figures, without_sentences).encode("utf-8"))
+    room = MOST_BYTES - size - 1000  # the note below, at most
     named = [
         (
             name if len(runs) == 1 else f"{name}, run {number}",

@@ -80,7 +80,7 @@ def _by_layer(models: Models, metric: str) -> str:
             cells = [_number(value, width) for value, width in zip(values, spread)]
             cells += ["–"] * (len(layers) - len(values))
             rows.append([f"<bdi>{_text(name)}</bdi>", *cells, _number(sum(values) / max(len(values), 1))])
-        tables.append(f"<h3>{kind}</h3>" + _table([kind, *(f"layer {i}" for i in layers), "mean"], rows))
+        tables.append(_table([kind, *(f"layer {i}" for i in layers), "mean"], rows))
     return "\n".join(tables)
 
 

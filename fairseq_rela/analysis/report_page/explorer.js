@@ -235,10 +235,12 @@
     let top = 0;
     for (const value of values) top = Math.max(top, Math.abs(value));
     for (let t = 0; t < size.queries; t++) {
+      const nothing = values.subarray(t * size.keys, (t + 1) * size.keys)
+        .every((value, s) => value === 0 || !visible(state.kind, t, s));
       for (let s = 0; s < size.keys; s++) {
         const i = t * size.keys + s;
-        const rgb = !visible(state.kind, t, s) ? [236, 236, 236] : values[i] === 0 ? [255, 255, 255]
-          : colour(values[i], top);
+        const rgb = !visible(state.kind, t, s) ? [236, 236, 236] : nothing ? [246, 227, 180]
+          : values[i] === 0 ? [255, 255, 255] : colour(values[i], top);
         image.data.set([...rgb, 255], 4 * i);
       }
     }

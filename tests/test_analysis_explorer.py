@@ -1,0 +1,232 @@
+"""The attention explorer in headless Chromium: it opens from a file, its controls work, hostile words do no harm."""
+
+import shutil
+
+import numpy as np
+import pytest
+from analysis_samples import SENTENCES, random_weights, write_dump
+
+from fairseq_rela.analysis.nulls import null_rate
+from fairseq_rela.analysis.sparsity import sparsity_rate, visible_positions
+from fairseq_rela.cli import main
+from fairseq_rela.recording.dump import AttentionDump
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"',
+    "'",
+    "שלום",
+    "مرحبا",
+    "😀",
+    "x" * 300,
+    "</s>",
+]
+GOLD = "0-0 1p1\n\n0-0\n\n\n"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: no browser to test in")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed: no browser to test in")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for option in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,1000",
+    ):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    sentences = [*SENTENCES, (HOSTILE, HOSTILE)]
+    draw = np.random.RandomState(5)
+    cross = [random_weights((2, 3, len(t), len(s)), "cross", "rela_g", draw) for s, t in sentences]
+    first = np.zeros(cross[0].shape[2:])  # sentence 0, layer 1, head 0: a large, a small, a negative weight, a null row
+    first[0] = [9, 0.001, 0, 0]
+    first[1] = [0, -3, 0, 0]
+    first[3] = [0, 0, 0, 1]
+    cross[0][1, 0] = first
+    return write_dump(tmp_path_factory.mktemp("explorer") / "dump", sentences, cross=cross)
+
+
+@pytest.fixture(scope="module")
+def opened(browser, dump, tmp_path_factory):
+    """The report, opened; its address."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "gold").write_text(GOLD)
+    options = ["--out", str(folder / "out"), "--gold", str(folder / "gold"), "--no-figures"]
+    assert main(["analyze", f"<b>rela</b>={dump}", *options]) == 0
+    return (folder / "out" / "report.html").as_uri()
+
+
+@pytest.fixture
+def page(browser, opened):
+    browser.get(opened)
+    wait(browser, 1)
+    return browser
+
+
+def wait(page, drawn):
+    """Until the map was drawn `drawn` times."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(page, 10, 0.02).until(
+        lambda p: int(p.find_element("id", "map").get_attribute("data-ready") or 0) >= drawn
+    )
+
+
+def choose(page, **controls):
+    from selenium.webdriver.support.ui import Select
+
+    for name, wanted in controls.items():
+        if value(page, name) == str(wanted):
+            continue  # nothing would change, and nothing be drawn
+        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+        Select(page.find_element("id", name)).select_by_value(str(wanted))
+        wait(page, drawn + 1)
+
+
+def press(page, keys):
+    box = page.find_element("id", "explorer")
+    for key in keys:
+        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+        box.send_keys(key)
+        wait(page, drawn + 1)
+
+
+def text(page, name):
+    return page.find_element("id", name).text
+
+
+def value(page, name):
+    return page.find_element("id", name).get_attribute("value")
+
+
+def pixel(page, row, column, dx=0.5, dy=0.5):
+    """The colour on the map at a place within a cell. Cells are found as the page lays them out: from the corner."""
+    return page.execute_script(
+        """const [row, column, dx, dy, rows, columns] = arguments, map = document.getElementById("map");
+        const ratio = window.devicePixelRatio || 1, cell = 30;
+        const x = map.width / ratio - 2 - (columns - column - dx) * cell;
+        const y = map.height / ratio - 2 - (rows - row - dy) * cell;
+        return Array.from(map.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data).slice(0, 3);""",
+        *(row, column, dx, dy, len(SENTENCES[0][1]), len(SENTENCES[0][0])),
+    )
+
+
+def test_opens_without_a_complaint(page):
+    assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert text(page, "status").startswith("rela_g, cross, layer 1, mean of heads")
+    assert text(page, "source-text").replace("\u2068", "").replace("\u2069", "") == "ab c"
+    assert len(page.find_elements("css selector", "#overview .head")) == 6
+
+
+def test_controls_choose_what_is_shown(page):
+    choose(page, sentence=1, kind="decoder", layer=0, head=2)
+    assert "decoder, layer 0, head 2" in text(page, "status")
+    assert "of 4 rows null" in text(page, "status")
+    choose(page, kind="encoder")
+    assert "encoder, layer 0, head 2" in text(page, "status") and "of 2 rows null" in text(page, "status")
+
+
+def test_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+
+    press(page, [Keys.ARROW_RIGHT, Keys.ARROW_DOWN, ".", "."])
+    assert [value(page, name) for name in ("sentence", "layer", "head")] == ["1", "0", "1"]
+    press(page, [Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_UP, Keys.ARROW_UP, ","])
+    assert [value(page, name) for name in ("sentence", "layer", "head")] == ["0", "1", "0"]
+    press(page, ["m", "k"])
+    assert (value(page, "head"), value(page, "kind")) == ("-1", "encoder")
+
+
+def test_clicking_a_head_shows_it(page):
+    drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+    page.find_element("css selector", "#overview .head[data-layer='0'][data-head='1']").click()
+    wait(page, drawn + 1)
+    assert "layer 0, head 1" in text(page, "status")
+    assert [tile.get_attribute("data-head") for tile in page.find_elements("css selector", ".head.chosen")] == ["1"]
+
+
+def test_colours_tell_zero_small_null_and_negative_apart(page):
+    choose(page, layer=1, head=0)
+    assert text(page, "status").endswith("1 of 4 rows null, largest weight 9.00")
+    large, small, zero = (pixel(page, 0, column) for column in (0, 1, 2))
+    assert zero == [255, 255, 255]
+    assert max(abs(a - b) for a, b in zip(small, zero)) > 40  # a small weight is clearly no zero
+    assert sum(large) < 250
+    negative = pixel(page, 1, 1)
+    assert negative[0] > negative[2] + 60
+    null = {tuple(pixel(page, 2, 1, pixels / 30)) for pixels in range(3, 15)}
+    assert (255, 255, 255) not in null and len(null) > 1  # hatched all over
+
+
+def test_gold_links_are_framed_and_can_be_hidden(page):
+    choose(page, layer=1, head=0)
+    framed = pixel(page, 0, 0, dy=2 / 30)
+    assert framed[1] > framed[0] + 80
+    press(page, ["g"])
+    assert pixel(page, 0, 0, dy=2 / 30) != framed
+
+
+def test_whole_words_are_summed_and_averaged(page):
+    choose(page, layer=1, head=0)
+    press(page, ["w"])
+    # source ab = a@@ + b; target yz = mean of y@@ and z: x gives 9.001 to ab
+    assert text(page, "status").endswith("0 of 3 rows null, largest weight 9.00")
+
+
+def test_pointing_reads_a_cell(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    choose(page, layer=1, head=0)
+    canvas = page.find_element("id", "map")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    width, height = canvas.size["width"], canvas.size["height"]
+    for row, column, said in ((0, 0, "≈ 9.0 (gold: sure)"), (0, 3, "exactly 0"), (2, 1, "null row")):
+        x = width - 2 - (4 - column - 0.5) * 30 - width / 2
+        y = height - 2 - (4 - row - 0.5) * 30 - height / 2
+        ActionChains(page).move_to_element_with_offset(canvas, int(x), int(y)).perform()
+        assert said in text(page, "readout")
+
+
+def test_overview_rates_are_the_metrics_own(page, dump):
+    for kind in ("cross", "decoder"):
+        choose(page, kind=kind)
+        weights = AttentionDump(dump)[0].weights(kind)
+        visible = visible_positions(kind, *weights.shape[2:])
+        for name, rates in (("null", null_rate(weights, visible)), ("zero", sparsity_rate(weights, visible))):
+            tiles = page.find_elements("css selector", "#overview .head")
+            shown = [float(tile.get_attribute(f"data-{name}")) for tile in tiles]
+            assert shown == pytest.approx(rates.reshape(-1).tolist())
+
+
+def test_hostile_words_do_no_harm(page):
+    choose(page, sentence=4)
+    shown = text(page, "target-text")
+    assert "<script>alert(1)</script>" in shown and "<img src=x onerror=alert(1)>" in shown and "שלום" in shown
+    assert len(page.find_elements("css selector", "script")) == 2
+    assert page.find_elements("css selector", "body img, #explorer b b") == []
+    assert "<b>rela</b>" in page.find_element("id", "model").text
+    # an alert would have made every call above fail; 300 letters do not push the page wide
+    wide = page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert wide
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_an_injected_script_would_not_run(page):
+    page.execute_script(
+        "const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s);"
+    )
+    assert page.execute_script("return window.harmed") is None
+    assert "Content Security Policy" in str(page.get_log("browser"))
