@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from fairseq_rela.analysis.links import Gold, Links
-from fairseq_rela.analysis.words import Words, shifted, word_weights
+from fairseq_rela.analysis.words import Words, over_source, over_target, shifted, word_weights
 
 ROWS = ("normal", "shifted")  # which row of the attention is read for token t: t, or t + 1
 EOS = ("drop", "null")  # the source's </s> is dropped before the maximum, or a maximum there is no link
@@ -80,14 +80,15 @@ class AlignmentScores:
 
     def add(self, cross: np.ndarray, source: Words, target: Words, gold: Gold, half: int) -> None:
         """Count one sentence's links, `cross` being (L, H, T, S)."""
-        with_mean = np.concatenate([cross, cross.mean(axis=1, keepdims=True, dtype=np.float64)], axis=1)
+        merged = over_source(cross, source, eos=True)  # (L, H, T, source words + 1)
+        merged = np.concatenate([merged, merged.mean(axis=1, keepdims=True)], axis=1)  # sums and means commute
         sure = _link_matrix(gold.sure, source, target)
         possible = _link_matrix(gold.possible | gold.sure, source, target)
         self._sure[half] += len(gold.sure)
         self._sentences[half] += 1
         words = np.arange(len(target.text))
         for rows in ROWS:
-            weights = word_weights(with_mean, source, shifted(target) if rows == "shifted" else target, eos=True)
+            weights = over_target(merged, shifted(target) if rows == "shifted" else target)
             for eos in EOS:
                 sources = linked_sources(weights, eos)  # (L, H + 1, target words)
                 counts = [table[sources, words].sum(axis=-1) for table in (sure, possible)]

@@ -45,59 +45,77 @@ def _rectified_diversity(
     nonzero = weights != 0
     counts = np.count_nonzero(nonzero, axis=-1)  # (…, H, T)
     null = counts == 0
-    values = weights[nonzero].astype(np.float64)  # row after row
+    flat = np.flatnonzero(nonzero)  # row after row
+    values = weights.reshape(-1)[flat].astype(np.float64)
     rows = np.flatnonzero(~null)
     per_row = counts.reshape(-1)[rows]
     starts = np.cumsum(per_row) - per_row
-    has_zeros = counts < seen
-    top = np.full(null.size, -np.inf)
-    top[rows] = np.maximum.reduceat(values, starts) if len(rows) else 0
-    top = np.where(has_zeros.reshape(-1), np.maximum(top, 0), top)[rows]
-    zeros = np.maximum(seen - counts, 0).reshape(-1)[rows]
-    cells = _mixture_cells(nonzero)
+    zeros = (seen - counts).reshape(-1)[rows]
+    # where each weight is in the mixture of heads, (…, T, S), flat
+    cells = flat // (heads * queries * keys) * (queries * keys) + flat % (queries * keys)
+    cell_count = int(np.prod([*outer, queries, keys]))
     found = {}
     for tau in taus:
-        logits = np.copysign(_power(np.abs(values), tau), values)
-        peak = np.copysign(_power(np.abs(top), tau), top)  # the power keeps order: still the largest logit
+        logits = _signed_power(values, tau)
+        # A softmax is the same whatever is taken from all its logits; where none is large nothing needs to be.
+        peak = _row_peaks(logits, starts, zeros)
+        spared = bool(len(peak)) and peak.max() < _SAFE and peak.min() > -_SAFE
+        if spared:
+            peak = np.zeros(len(peak))
+            powers = np.exp(logits)
+        else:
+            powers = np.exp(logits - np.repeat(peak, per_row))
         of_zero = np.exp(-np.maximum(peak, 0))  # a row that has zeros has no lower peak
-        powers = np.exp(logits - np.repeat(peak, per_row))
         total = zeros * of_zero + _row_sums(powers, starts)
-        # H(p) = ln Z - Σ p·logit: no logarithm per weight
-        entropy = np.zeros(null.size)
-        entropy[rows] = np.log(total) + peak - _row_sums(powers * logits, starts) / total
-        # the mixture: what each row gives to a zero, everywhere, and what its other weights get besides
-        base = np.zeros(null.size)
-        base[rows] = of_zero / total
-        extra = powers / np.repeat(total, per_row) - np.repeat(base[rows], per_row)
-        mixture = np.bincount(cells, extra, minlength=int(np.prod([*outer, queries, keys])))
-        mixture = mixture.reshape(*outer, queries, keys) + base.reshape(shape).sum(axis=-2)[..., None]
+        base = of_zero / total  # what a row gives to each of its zeros
+        # the mixture: that, everywhere, and what the other weights get besides
+        if spared:
+            extra = (powers - 1) * np.repeat(base, per_row)
+        else:
+            extra = powers / np.repeat(total, per_row) - np.repeat(base, per_row)
+        mixture = np.bincount(cells, extra, minlength=cell_count).reshape(*outer, queries, keys)
+        mixture = mixture + _by_row(base, rows, shape).sum(axis=-2)[..., None]
         mixture = np.maximum(mixture / heads, 0)
         if visible is not None:
             mixture *= visible
-        found[tau] = _divergence(mixture, entropy.reshape(shape), null)
+        # H(p) = ln Z - Σ p·logit: no logarithm per weight
+        powers *= logits
+        entropy = np.log(total) + peak - _row_sums(powers, starts) / total
+        found[tau] = _divergence(mixture, _by_row(entropy, rows, shape), null)
     return found
 
 
-def _mixture_cells(nonzero: np.ndarray) -> np.ndarray:
-    """For each weight that is not 0, in order, where its (query, key) is in the mixture of heads, (…, T, S), flat."""
-    heads, queries, keys = nonzero.shape[-3:]
-    flat = np.flatnonzero(nonzero)
-    layer = flat // (heads * queries * keys)
-    return layer * (queries * keys) + flat % (queries * keys)
+_SAFE = 300.0  # exp of it, times itself and as many rows as there may be, is a double
+
+
+def _by_row(values: np.ndarray, rows: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """`values` at `rows` of an array of `shape`, 0 elsewhere."""
+    spread = np.zeros(int(np.prod(shape)))
+    spread[rows] = values
+    return spread.reshape(shape)
+
+
+def _row_peaks(logits: np.ndarray, starts: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    """The largest logit of each row, that of its zeros included."""
+    peak = np.maximum.reduceat(logits, starts) if len(starts) else np.zeros(0)
+    return np.where(zeros > 0, np.maximum(peak, 0), peak)
 
 
 def _row_sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
 
 
-def _power(size: np.ndarray, tau: float) -> np.ndarray:
-    """size ** τ for size > 0; roots are several times as fast as a general power."""
+def _signed_power(values: np.ndarray, tau: float) -> np.ndarray:
+    """sign(α)|α|^τ, where α is not 0; roots are several times as fast as a general power."""
     if tau == 1:
-        return size
+        return values
+    size = values if len(values) == 0 or values.min() > 0 else np.abs(values)
     if tau in (0.5, 0.25):
-        root = np.sqrt(size)
-        return root if tau == 0.5 else np.sqrt(root)
-    return size**tau
+        power = np.sqrt(size)
+        power = power if tau == 0.5 else np.sqrt(power)
+    else:
+        power = size**tau
+    return power if size is values else np.copysign(power, values)
 
 
 def _divergence(mixture: np.ndarray, entropy: np.ndarray, null: np.ndarray) -> np.ndarray:

@@ -102,6 +102,8 @@ def _spelling(piece: str, rule: str) -> str:
 
 def _text(parts: List[str]) -> str:
     """The pieces of a word joined, byte pieces decoded together: a character may be spread over several."""
+    if not any(part.startswith("<0x") for part in parts):
+        return "".join(parts)
     raw = b"".join(
         bytes([int(byte[1], 16)]) if byte else part.encode("utf-8", "surrogatepass")
         for part in parts
@@ -116,10 +118,18 @@ def word_weights(weights: np.ndarray, source: Words, target: Words, eos: bool = 
     Summed over the pieces of the source word, averaged over those of the target word:
     W[j, i] = 1/|j| Σ_{t ∈ j} Σ_{s ∈ i} α[t, s]. With `eos`, a last column holds the weight on `</s>`.
     """
-    columns = _membership(source.of_piece, len(source.text), eos).T  # (S, words [+ 1])
+    return over_target(over_source(weights, source, eos), target)
+
+
+def over_source(weights: np.ndarray, source: Words, eos: bool = False) -> np.ndarray:
+    """(…, T, source words [+ 1]) from (…, T, S): summed over the pieces of each source word."""
+    return weights.astype(np.float64) @ _membership(source.of_piece, len(source.text), eos).T
+
+
+def over_target(weights: np.ndarray, target: Words) -> np.ndarray:
+    """(…, target words, K) from (…, T, K): averaged over the pieces of each target word."""
     rows = _membership(target.of_piece, len(target.text), False)  # (words, T)
-    rows = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    return rows @ (weights.astype(np.float64) @ columns)
+    return (rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)) @ weights
 
 
 def shifted(target: Words) -> Words:
