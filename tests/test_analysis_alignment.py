@@ -59,6 +59,7 @@ def test_error_rate_hand_computed():
     # |A| = 3, |S| = 2, A∩S = {0-0}, A∩P = {0-0, 1-2}: 1 - (1 + 2) / (3 + 2)
     assert alignment_error_rate([gold("0-0 1-2 3-3").sure], [gold("0-0 1-1 1p2")]) == pytest.approx(0.4)
     assert alignment_error_rate([frozenset()], [gold("0-0")]) == 1
+    assert alignment_error_rate([frozenset([(0, 0)])], [Gold(frozenset([(0, 0)]), frozenset())]) == 0  # P includes S
     assert alignment_error_rate([frozenset()], [gold("")]) == 0
 
 
@@ -136,9 +137,11 @@ def test_head_chosen_on_one_half_is_scored_on_the_other():
     right, wrong = np.eye(3), np.eye(3)[[1, 0, 2]]
     scores = AlignmentScores()
     scores.add(np.stack([right, wrong])[None], words, words, gold("0-0 1-1"), 0)
-    scores.add(np.stack([wrong, right])[None], words, words, gold("0-0 1-1"), 1)
+    for _ in range(2):  # over all sentences the second head is the better one
+        scores.add(np.stack([wrong, right])[None], words, words, gold("0-0 1-1"), 1)
     found = scores.result("normal", "drop")
-    assert found["best_head"] == [0.5]
+    assert found["best_head_index"] == [1]
+    assert found["best_head"] == pytest.approx([1 / 3])
     assert found["held_out"]["best_head_index"] == [0]
     assert found["held_out"]["best_head"] == [1]
     only = AlignmentScores()

@@ -17,7 +17,7 @@ from fairseq_rela.analysis.nulls import null_rows
 from fairseq_rela.analysis.sparsity import KINDS, visible_positions
 from fairseq_rela.analysis.words import merged
 from fairseq_rela.cli import main
-from fairseq_rela.recording.dump import AttentionDump
+from fairseq_rela.recording.dump import AttentionDump, DumpWriter
 
 GOLD = ["0-0 1p1", "0-0 0-2", "", "0-0 1-1"]
 
@@ -76,6 +76,7 @@ def test_alignment_equals_links_one_at_a_time(tmp_path, gold):
     dump = write_dump(tmp_path / "dump", seed=2)
     metrics = analyze(tmp_path / "out", dump, "--gold", gold)
     golds = [parsed_links(line) for line in GOLD]
+    records = list(AttentionDump(dump))
     for eos in ("drop", "null"):
         for rows in ("normal", "shifted"):
             found = metrics["models"]["dump"]["alignment_eos"][eos][rows]
@@ -84,12 +85,18 @@ def test_alignment_equals_links_one_at_a_time(tmp_path, gold):
                 for head in (0, 1, 2, None):
                     links = [
                         word_links(layer_or_head(r.cross, layer, head), merged(r.source), merged(r.target), rows, eos)
-                        for r in AttentionDump(dump)
+                        for r in records
                     ]
                     rates.append(alignment_error_rate(links, golds))
                 assert found["heads"][layer] == pytest.approx(rates[:3])
                 assert found["best_head"][layer] == pytest.approx(min(rates[:3]))
                 assert found["layer"][layer] == pytest.approx(rates[3])
+                chosen = found["held_out"]["best_head_index"][layer]
+                links = [
+                    word_links(r.cross[layer, chosen], merged(r.source), merged(r.target), rows, eos) for r in records
+                ]
+                held_out = alignment_error_rate(links[1::2], golds[1::2])
+                assert found["held_out"]["best_head"][layer] == pytest.approx(held_out)
             assert found["AoL"] == pytest.approx(np.mean(found["layer"]))
             assert found["AoH"] == pytest.approx(np.mean(found["best_head"]))
     assert metrics["models"]["dump"]["alignment"] == metrics["models"]["dump"]["alignment_eos"]["drop"]
@@ -266,3 +273,14 @@ def test_figures(tmp_path, gold):
         ElementTree.parse(path)  # well-formed, whatever the words
     for path in (tmp_path / "out").glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 3000
+
+
+def test_only_the_best_hypothesis_is_read(tmp_path):
+    dump = write_dump(tmp_path / "dump")
+    more = write_dump(tmp_path / "more")
+    with DumpWriter(more, AttentionDump(more).info, resume=True) as writer:
+        writer.add(0, ["a"], ["b"], *(np.ones((2, 3, 1, 1), dtype=np.float32) for _ in KINDS), rank=1)
+    assert len(AttentionDump(more)) == 5
+    found = analyze(tmp_path / "out", dump, more)["models"]
+    assert found["more"]["sentences"] == 4
+    assert found["more"]["null_rate_heads"] == found["dump"]["null_rate_heads"]
