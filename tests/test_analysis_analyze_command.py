@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from analysis_samples import SENTENCES, one_head, write_dump
 
+from fairseq_rela.analysis import measurement
 from fairseq_rela.analysis.alignment import alignment_error_rate, layer_or_head, word_links
 from fairseq_rela.analysis.diversity import TAUS, query_diversity
 from fairseq_rela.analysis.links import parsed_links
@@ -215,6 +216,14 @@ def test_failing_leaves_earlier_output_as_it_was(tmp_path, capsys):
     (tmp_path / "gold").write_text("0-0\n")
     fails(out, capsys, dump, "--gold", tmp_path / "gold")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_long_sentences_are_measured_in_parts(tmp_path, monkeypatch):
+    dump = write_dump(tmp_path / "dump", layers=5)
+    whole = analyze(tmp_path / "whole", dump)["models"]["dump"]["diversity_tau"]
+    monkeypatch.setattr(measurement, "_AT_ONCE", 60)
+    parts = analyze(tmp_path / "parts", dump)["models"]["dump"]["diversity_tau"]
+    assert all(parts[kind][tau] == pytest.approx(whole[kind][tau], abs=1e-14) for kind in KINDS for tau in whole[kind])
 
 
 def test_other_mistakes(tmp_path, capsys):

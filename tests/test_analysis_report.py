@@ -17,7 +17,20 @@ from fairseq_rela.analysis.explorer import LEVELS, embedded, levels, packed
 from fairseq_rela.analysis.report import report_html
 from fairseq_rela.cli import main
 
-HOSTILE = ["<script>alert(1)</script>", "</script>", "<!--", "]]>", '"', "'", "&lt;", "\u2028", "שלום", "😀", "x" * 300]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script>",
+    "<!--",
+    "]]>",
+    '"',
+    "'",
+    "&lt;",
+    "\u2028",
+    "שלום",
+    "😀",
+    "x" * 300,
+    "\ud800",
+]
 
 
 def test_levels_hand_computed():

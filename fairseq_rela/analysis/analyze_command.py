@@ -13,6 +13,7 @@ opens from a file, without a network. To measure alignment, make the dump of the
 
 import argparse
 import json
+import math
 import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -101,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.no_figures:
         plots.require_matplotlib()  # before the work, not after
-    if not args.tau > 0:
+    if not 0 < args.tau < math.inf:
         raise InputError(f"--tau is {args.tau:g}; it must be more than 0")
     gold = gold_lines(args.gold, args.gold_base, args.gold_reverse) if args.gold else None
     tags = tag_lines(args.target_tags) if args.target_tags else None
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         models = {name: _measured(name, readers[name], shuffled.get(name), gold, tags, args) for name in readers}
         signature = made_how(args, readers)
         with open(os.path.join(directory, "metrics.json"), "w", encoding="utf-8") as file:
-            json.dump({"models": models, "signature": signature}, file, indent=1, ensure_ascii=False, allow_nan=False)
+            json.dump({"models": models, "signature": signature}, file, indent=1, allow_nan=False)
             file.write("\n")
         figures = []
         if not args.no_figures:
@@ -329,10 +330,10 @@ def _write_report(
 ) -> None:
     """report.html, of at most `MOST_BYTES`: as many sentences in the explorer as are asked for and fit."""
     without_sentences = {"models": [{"sentences": []}]}
-    size = len(report_html(models, signature, figures, without_sentences).encode("utf-8"))
+    size = len(report_html(models, signature, figures, without_sentences).encode("utf-8", "replace"))
     if size > MOST_BYTES // 2:  # many heat maps: they are files, too
         figures = [figure for figure in figures if figure.section != "heatmaps"]
-        size = len(report_html(models, signature, figures, without_sentences).encode("utf-8"))
+        size = len(report_html(models, signature, figures, without_sentences).encode("utf-8", "replace"))
     room = MOST_BYTES - size - 1000  # the note below, at most
     named = [
         (
@@ -350,5 +351,6 @@ def _write_report(
         if count < wanted
         else ""
     )
-    with open(os.path.join(directory, "report.html"), "w", encoding="utf-8", newline="\n") as file:
-        file.write(report_html(models, signature, figures, explorer, note))
+    with open(os.path.join(directory, "report.html"), "wb") as file:
+        # half a surrogate pair, as broken text has, is nothing that UTF-8 can write
+        file.write(report_html(models, signature, figures, explorer, note).encode("utf-8", "replace"))

@@ -47,7 +47,8 @@ def check_links(gold: Gold, source_words: int, target_words: int, where: str) ->
     if beyond:
         raise InputError(
             f"{where}: source word {beyond[0]} is linked to target word {beyond[1]} (counted from 0), but the dump's "
-            f"sentence has {source_words} source and {target_words} target words"
+            f"sentence has {source_words} source and {target_words} target words; "
+            f"is --gold-base or --gold-reverse wrong?"
         )
 
 

@@ -21,6 +21,8 @@ from fairseq_rela.analysis.sparsity import visible_count, visible_positions, zer
 from fairseq_rela.analysis.words import Words
 from fairseq_rela.errors import InputError
 
+_AT_ONCE = 4_000_000  # weights
+
 
 class Lines(NamedTuple):
     """What a file says of each sentence, with the file's name for messages."""
@@ -58,8 +60,12 @@ class KindTotals:
         self.nulls += np.count_nonzero(nulls, axis=-1)
         self.queries += weights.shape[2]
         if self.taus:
-            for tau, value in query_diversity(weights, visible, self.distribution, self.taus).items():
-                self.divergence[tau] += value.sum(axis=-1)
+            # a few layers at a time where sentences are long: memory stays that of a common one
+            step = max(_AT_ONCE * len(weights) // max(weights.size, 1), 1)
+            for first in range(0, len(weights), step):
+                some = slice(first, first + step)
+                for tau, value in query_diversity(weights[some], visible, self.distribution, self.taus).items():
+                    self.divergence[tau][some] += value.sum(axis=-1)
         return nulls
 
     @property
