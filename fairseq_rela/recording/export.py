@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", metavar="R", type=int, default=0, help="its hypothesis, 0 the best (default: 0)")
     parser.add_argument("--kinds", metavar="K,K", default=",".join(KINDS), help="kinds to write (default: %(default)s)")
     parser.add_argument(
-        "--rows", choices=("input", "predicted"), default="input", help="target token that labels a row (default: input)"
+        "--rows",
+        choices=("input", "predicted"),
+        default="input",
+        help="the target token that labels a row: its input, or the one it predicts (default: input)",
     )
 
 
