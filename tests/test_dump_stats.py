@@ -110,7 +110,8 @@ os.kill(os.getpid(), signal.SIGKILL)
     child = start_python(code, tmp_path / "s")
     child.communicate(timeout=60)
     assert child.returncode == -9 and os.listdir(tmp_path) == ["s.partial"]
-    text = (tmp_path / "s.partial").read_text()
+    text = (tmp_path / "s.partial").read_text()[:-3]
+    (tmp_path / "s.partial").write_text(text)  # as a write that was cut in the middle of a line leaves it
     assert [pair.id for pair in read_stats(tmp_path / "s.partial")] == list(range(text.count("\n") - 1))
     with pytest.raises(InputError, match=r"s\.partial: left by a run that was killed, or being written"):
         StatsWriter(tmp_path / "s", LAYERS)
