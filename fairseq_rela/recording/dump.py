@@ -124,7 +124,7 @@ class AttentionDump:
         begin, end = np.searchsorted(self.ids, [id, id + 1])
         at = begin + int(np.searchsorted(self.ranks[begin:end], rank))
         if at == end or self.ranks[at] != rank:
-            held = f"{len(self)} sentences, ids {self.ids[0]} to {self.ids[-1]}" if len(self) else "no sentence"
+            held = f"{len(self)} records, ids {self.ids[0]} to {self.ids[-1]}" if len(self) else "none"
             raise InputError(f"{self.path}: no {name_sentence(id, rank).rstrip(',')} in this dump; it holds {held}")
         return self[at]
 

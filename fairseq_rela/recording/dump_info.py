@@ -88,6 +88,8 @@ def _rows(summary: Dict[str, Any]) -> List[Tuple[str, str]]:
     ]
     for kind, row in summary["kinds"].items():
         zeros = f"{100 * row['zeros'] / row['weights']:.1f} % zeros" if row["weights"] else "no weights"
+        if kind == "decoder":
+            zeros += ", the masked future among them"  # so this is not the sparsity rate
         rows.append((kind, f"{row['attention']}, {_layers(row)}, {row['heads']} heads, {_rows_are(row)}, {zeros}"))
     rows += [(f"option {name}", json.dumps(value, ensure_ascii=False)) for name, value in summary["options"].items()]
     shards = ", ".join(f"{shard} ({count} records)" for shard, count in summary["shards"].items()) or "none yet"
@@ -107,7 +109,7 @@ def _rows_are(row: Dict[str, Any]) -> str:
 
 
 def _size(summary: Dict[str, Any]) -> str:
-    size = f"{summary['bytes'] / 1e6:.1f} MB in {summary['segments']} segments"
+    size = f"{summary['bytes'] / 1e6:.1f} MB in {summary['segments'] + 1} files"
     if not summary["weights"]:
         return size
     return f"{size}, {summary['bytes_per_weight']:.2f} bytes a weight (float32: 4)"

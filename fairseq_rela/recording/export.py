@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", metavar="R", type=int, default=0, help="its hypothesis, 0 the best (default: 0)")
     parser.add_argument("--kinds", metavar="K,K", default=",".join(KINDS), help="kinds to write (default: %(default)s)")
     parser.add_argument(
-        "--rows", choices=("input", "predicted"), default="input", help="which target token labels a row (default: input)"
+        "--rows",
+        choices=("input", "predicted"),
+        default="input",
+        help="the target token that labels a row: its input, or the one it predicts (default: input)",
     )
 
 
@@ -41,9 +44,12 @@ def run(args: argparse.Namespace) -> None:
     dump = AttentionDump(args.dump)
     if args.sentence is None and not len(dump):
         raise InputError(f"{args.dump}: holds no sentence yet")
-    record = dump[0] if args.sentence is None else dump.find(args.sentence, args.rank)
+    record = dump.find(int(dump.ids[0]) if args.sentence is None else args.sentence, args.rank)
     view = bertviz_view(record, args.kinds.split(","), args.rows)
-    publish(args.bertviz, lambda file: file.write(json.dumps(view).encode("ascii")), replace=True)
+    try:
+        publish(args.bertviz, lambda file: file.write(json.dumps(view).encode("ascii")), replace=True)
+    except OSError as error:
+        raise InputError(f"{args.bertviz}: cannot be written: {error.strerror or error}") from None
     if "include_layers" in view:
         shown = len(view["include_layers"])
         print(

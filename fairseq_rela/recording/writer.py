@@ -106,7 +106,7 @@ class DumpWriter:
                 publish(path, lambda file: file.write(self.info.to_json().encode("utf-8")))
         except OSError as error:
             raise InputError(
-                f"{self.path}: cannot write a dump here: {error.strerror or error}; name a directory that can be written"
+                f"{self.path}: cannot write a dump here: {error.strerror or error}; name a directory that can be"
             ) from None
 
     def _check_same_dump(self) -> None:
