@@ -1,0 +1,8 @@
+"""Importing this registers every model and architecture with fairseq."""
+
+from fairseq_rela.checkpoints import allow_fairseq_checkpoints
+from fairseq_rela.models.transformer_rela import TransformerRelaModel
+
+__all__ = ["TransformerRelaModel"]
+
+allow_fairseq_checkpoints()
