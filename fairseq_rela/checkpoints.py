@@ -11,6 +11,9 @@ import collections
 import numpy as np
 import torch
 
+# torch before 2.4 has no list of what is safe, and cannot be asked to load safely
+SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+
 
 def _contents_of_fairseq_checkpoints() -> list:
     """The classes that fairseq itself pickles into a checkpoint, and nothing else."""
@@ -48,5 +51,5 @@ def _contents_of_fairseq_checkpoints() -> list:
 
 def allow_fairseq_checkpoints() -> None:
     """Let torch's safe loading take what fairseq's own checkpoints hold (nothing to do before torch 2.4)."""
-    if hasattr(torch.serialization, "add_safe_globals"):
+    if SAFELY:
         torch.serialization.add_safe_globals(_contents_of_fairseq_checkpoints())

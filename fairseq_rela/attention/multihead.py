@@ -37,7 +37,7 @@ class CatalogAttention(MultiheadAttention):
     whatever the subclass says: nothing here calls it.
     """
 
-    __constants__ = ["pointwise", "normed", "BLOCKED", "LEAST"]
+    __constants__ = ("pointwise", "normed", "BLOCKED", "LEAST")
 
     # fairseq's additive masks hold −inf, or −1e8 (−1e4 in half precision) where −inf would give NaN
     BLOCKED = -1e4

@@ -36,7 +36,7 @@ def uniform_(vector: Tensor) -> Tensor:
 class RMSNorm(nn.Module):
     """RMSNorm(z) = z / √(mean(z²) + 1e-8) ⊙ g (paper, Equation 6)."""
 
-    __constants__ = ["EPS"]
+    __constants__ = ("EPS",)
     EPS = 1e-8
 
     def __init__(self, width: int, gain_init: Callable[[Tensor], Tensor] = nn.init.ones_):

@@ -33,7 +33,7 @@ class RelaEncoderLayer(TransformerEncoderLayerBase):
 
     # fairseq 0.12.2 computes softmax in evaluation, in one fused call, where this is true; as a
     # constant it also keeps TorchScript from compiling that call
-    __constants__ = ["BT_version"]
+    __constants__ = ("BT_version",)
 
     def __init__(self, cfg):
         super().__init__(cfg)
