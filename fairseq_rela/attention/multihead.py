@@ -96,8 +96,8 @@ class CatalogAttention(MultiheadAttention):
 
         dropped = self.dropout_module(weights).view(-1, beam * tgt_len, src_len)
         v = v.view(-1, src_len, self.head_dim)
-        if self.normed and v.dtype == torch.float16:
-            # weights are unbounded: their sum over many keys passes float16's 65,504
+        if self.normed and (v.dtype == torch.float16 or v.dtype == torch.bfloat16):
+            # weights are unbounded: their sum over many keys passes float16's 65,504 and bfloat16's 8 bits
             heads = product32(dropped, v)
         else:
             heads = torch.bmm(dropped, v)
