@@ -67,13 +67,19 @@ def test_cross_attention_equals_the_reference_whatever_is_padded(name, tgt_len, 
         padding[sentence, : max(src_lens) - length] = left
         padding[sentence, length:] |= not left
     out, weights = module(query=x, key=y, value=y, key_padding_mask=padding, need_head_weights=True)
+    single = attention(name, seed=seed, kdim=12, vdim=12, encoder_decoder_attention=True).float()
+    out32, _ = single(query=x.float(), key=y.float(), value=y.float(), key_padding_mask=padding)
     for sentence in range(len(src_lens)):
         seen = ~padding[sentence]
-        alone = reference(module, x[:, sentence], y[seen, sentence], torch.ones(tgt_len, int(seen.sum())) > 0)
+        visible = torch.ones(tgt_len, int(seen.sum())) > 0
+        alone = reference(module, x[:, sentence], y[seen, sentence], visible)
         assert torch.allclose(out[:, sentence], alone, rtol=1e-10, atol=1e-10)
         assert (weights[:, sentence][..., ~seen] == 0).all()
-    single = module.float()(query=x.float(), key=y.float(), value=y.float(), key_padding_mask=padding)[0]
-    assert torch.allclose(single.double(), out, rtol=1e-5, atol=1e-5 * max(1, out.abs().max().item()))
+        # GELU of a lone large negative score has few right digits in float32, and a norm takes its size away:
+        # there the reference itself errs, and no more is asked than it gives
+        alone32 = reference(single, x[:, sentence].float(), y[seen, sentence].float(), visible)
+        allowed = max(1e-5, 4 * (alone32 - alone).abs().max().item())
+        assert (out32[:, sentence] - alone).abs().max() <= allowed
 
 
 @each_row
