@@ -218,7 +218,7 @@ def test_half_precision_modules(build, batch, name, dtype):
     real = batch["prev_output_tokens"].ne(1)
     # on average: a head whose weights are all nearly 0 is brought to size by the norm, rounding and all
     error, size = (out.float() - expected)[real].abs().mean(), expected[real].abs().mean()
-    assert error < 6 * torch.finfo(dtype).eps * size
+    assert error < 20 * torch.finfo(dtype).eps * size
     out.float().square().mean().backward()
     assert all(torch.isfinite(p.grad).all() for p in narrow.parameters() if p.grad is not None)
 
