@@ -29,14 +29,14 @@ from fairseq_rela.corpus.lexicon import SMALLEST, Lexicon
 from fairseq_rela.corpus.writing import BUCKETS, SHARES, Options, existing, write_corpus
 from fairseq_rela.errors import InputError
 
-MOST_CLAUSES = 10
+MOST_CLAUSES = 6
 HELP = {
     "train": "sentence pairs to train on",
     "valid": "sentence pairs to validate on",
     "test": "sentence pairs to test on",
     "noise": "labelled pairs for a quality filter, half of them clean",
     "lexicon": f"stems in the lexicon, drawn by Zipf's law; at least {SMALLEST}",
-    "max_clauses": f"clauses in a sentence at most, 1 to {MOST_CLAUSES}: 1 gives about 6 words, 3 about 11, at most 28",
+    "max_clauses": f"clauses in a sentence at most, 1 to {MOST_CLAUSES}: of 1, 7 words on average, of 3, 11",
     "seed": "another seed gives other words and sentences",
     "source_lang": "suffix of the source's files",
     "target_lang": "suffix of the target's files",
@@ -46,12 +46,9 @@ HELP = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="directory to write to")
     for name, default in Options()._asdict().items():
-        flag = "--" + name.replace("_", "-")
-        kind = type(default)
-        metavar = "N" if kind is int else "NAME"
-        parser.add_argument(
-            flag, type=kind, default=default, metavar=metavar, help=f"{HELP[name]} (default: {default})"
-        )
+        flag, kind = "--" + name.replace("_", "-"), type(default)
+        metavar, said = {int: "N", str: "NAME"}[kind], f"{HELP[name]} (default: {default})"
+        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
     parser.add_argument("--force", action="store_true", help="replace what is in the way in OUT")
 
 
@@ -80,7 +77,7 @@ def check(options: Options) -> None:
         value = getattr(options, name)
         if not re.fullmatch(r"[A-Za-z0-9_]+", value) or value in ("align", "labels"):
             flag = "--" + name.replace("_", "-")
-            raise InputError(f"{flag} {value!r} is no suffix: give letters and digits, such as src; not align or labels")
+            raise InputError(f"{flag} {value!r} is no suffix: give letters and digits, but not align or labels")
     if options.source_lang == options.target_lang:
         raise InputError(f"--source-lang and --target-lang are both {options.source_lang}: give two names")
     if not options.sizes():
@@ -94,7 +91,7 @@ def check(options: Options) -> None:
                 break
         else:
             flag = "--noise" if split == "noisy" else f"--{split}"
-            raise InputError(f"{flag} {size} is too large: there are {available} such sentences, or a larger --lexicon")
+            raise InputError(f"{flag} {size} is too large: give at most {available}, or a larger --lexicon")
 
 
 def progress_bar(total: int) -> Callable[[int], None]:

@@ -16,11 +16,10 @@ from fairseq_rela.corpus.lexicon import FEATURES, MORPHEMES, Lexicon, Word, pick
 # which links nothing. `number`, `tense`, `noun` are drawn for the rule and all below it, and otherwise come from
 # above; `singular` and `plural` admit the rule only there.
 RULES = (
-    ("TEXT", 44, "", "MAIN .", "MAIN ."),
+    ("TEXT", 60, "", "MAIN .", "MAIN ."),
     ("TEXT", 8, "", "ADV INV .", "ADV INV ."),  # the target's verb stays second
     ("TEXT", 10, "", "do INV ?", "INV ?"),
     ("TEXT", 4, "", "ORDER !", "ORDER !"),
-    ("TEXT", 12, "", "MAIN1 and MAIN2 .", "MAIN1 , and MAIN2 ."),
     ("TEXT", 10, "", "because SUB , INV .", "because SUB , INV ."),
     ("TEXT", 12, "", "TWICE .", "TWICE ."),
     ("MAIN", 30, "number", "SUBJ VERB OBJ", "SUBJ VERB acc OBJ"),
@@ -31,6 +30,8 @@ RULES = (
     ("MAIN", 10, "number noun", "NP is ADJ", "NP ADJ"),
     ("MAIN", 10, "number tense", "SUBJ SAY-tense-agr that SUB", "SUBJ SAY-tense-agr , that SUB"),
     ("MAIN", 6, "number tense", "SUBJ SAY-tense-agr SUB", "SUBJ SAY-tense-agr , that SUB"),
+    ("MAIN", 18, "number", "SUBJ VERB OBJ and MAIN", "SUBJ VERB acc OBJ , and MAIN"),
+    ("MAIN", 8, "number tense", "SUBJ P+V-tense-agr OBJ and MAIN", "SUBJ V-tense-agr acc OBJ P , and MAIN"),
     ("INV", 3, "number", "SUBJ VERB OBJ", "VERB SUBJ acc OBJ"),
     ("INV", 1, "number tense", "SUBJ P+V-tense-agr OBJ", "V-tense-agr SUBJ acc OBJ P"),
     ("SUB", 3, "number", "SUBJ VERB OBJ", "SUBJ acc OBJ VERB"),

@@ -4,9 +4,9 @@ A side is 0 (source) or 1 (target) throughout.
 """
 
 from bisect import bisect
-from itertools import accumulate, count
+from itertools import accumulate
 from random import Random
-from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 FEATURES = {"number": 2, "tense": 2, "gender": 3}  # how many values: singular plural, present past, three genders
 
@@ -70,10 +70,30 @@ def pick(cumulative: Sequence[float], random: Random) -> int:
     return min(bisect(cumulative, random.random() * cumulative[-1]), len(cumulative) - 1)
 
 
-def forms(side: int) -> List[str]:
-    """All forms of the closed tables, hyphens kept."""
-    closed = [entry[side].split(":")[-1].split() for entry in MORPHEMES.values()]
-    return [form for entry in closed for form in entry] + [particle[side] for particle in PARTICLES]
+class _Stems:
+    """Stems of a side, no two alike. None begins with a prefix or ends in a suffix: a form has one reading."""
+
+    def __init__(self, side: int, random: Random):
+        entries = [entry[side].split(":")[-1].split() for entry in MORPHEMES.values()]
+        forms = [form for entry in entries for form in entry if form != "-"] + [pair[side] for pair in PARTICLES]
+        self.prefixes = tuple(form[:-1] for form in forms if form.endswith("-"))
+        self.suffixes = tuple(form[1:] for form in forms if form.startswith("-"))
+        self.taken = set(forms)
+        self.sounds = [sounds.split() for sounds in SOUNDS[side]]
+        self.random = random
+
+    def new(self, syllables: int) -> str:
+        while True:
+            for _ in range(20):
+                onsets, vowels, codas = self.sounds
+                stem = "".join(self._one(sounds) for sounds in [onsets, vowels] * syllables + [codas])
+                if not (stem in self.taken or stem.startswith(self.prefixes) or stem.endswith(self.suffixes)):
+                    self.taken.add(stem)
+                    return stem
+            syllables += 1  # the short ones are used up
+
+    def _one(self, choices: List[str]) -> str:
+        return choices[int(len(choices) * self.random.random())]
 
 
 class Lexicon:
@@ -81,7 +101,7 @@ class Lexicon:
 
     def __init__(self, size: int, seed: int):
         random = Random(f"lexicon {seed}")
-        taken: Tuple[Set[str], Set[str]] = (set(forms(0)), set(forms(1)))
+        sources, targets = _Stems(0, random), _Stems(1, random)
         self.words: Dict[str, List[Word]] = {
             "P": [Word(source.strip("-"), target.strip("-")) for source, target in PARTICLES]
         }
@@ -90,11 +110,10 @@ class Lexicon:
             total = round(size * share)
             for rank in range(total):
                 syllables = 1 if rank < total // 10 else 2  # frequent words are short
-                source, target = (_stem(random, side, syllables, taken[side]) for side in (0, 1))
+                source, target = sources.new(syllables), targets.new(syllables)
                 if category == "NAME":
-                    words.append(Word(source.capitalize(), source.capitalize()))
-                else:
-                    words.append(Word(source, target, int(random.random() * FEATURES["gender"])))
+                    source = target = source.capitalize()
+                words.append(Word(source, target, int(random.random() * FEATURES["gender"])))
         self.words["MOD"] = self.words["N"]  # the first noun of a compound
         self._cumulative = {
             category: list(accumulate(1 / (rank + 2) for rank in range(len(words))))
@@ -109,21 +128,3 @@ class Lexicon:
 
     def count(self, category: str) -> int:
         return 9998 if category == "NUM" else len(self.words[category])
-
-
-def _stem(random: Random, side: int, syllables: int, taken: Set[str]) -> str:
-    """A new stem. It neither begins with a prefix nor ends in a suffix, so that an inflected form has one reading."""
-    prefixes = tuple(form[:-1] for form in forms(side) if form.endswith("-") and form != "-")
-    suffixes = tuple(form[1:] for form in forms(side) if form.startswith("-") and form != "-")
-    onsets, vowels, codas = (sounds.split() for sounds in SOUNDS[side])
-
-    def sound(choices: List[str]) -> str:
-        return choices[int(len(choices) * random.random())]
-
-    for attempt in count():
-        length = syllables + attempt // 20
-        stem = "".join(sound(onsets) + sound(vowels) for _ in range(length)) + sound(codas)
-        if stem not in taken and not stem.startswith(prefixes) and not stem.endswith(suffixes):
-            taken.add(stem)
-            return stem
-    raise AssertionError("unreachable")
