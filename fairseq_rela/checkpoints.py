@@ -1,4 +1,4 @@
-"""fairseq's checkpoints under torch's safe loading.
+"""Two things fairseq's checkpoints need: to load under torch's safe loading, and to be whole.
 
 Since torch 2.6 `torch.load` unpickles only what is known to be harmless. fairseq's checkpoints hold a
 few plain containers beside tensors; they are allowed by name here, and the check itself stays on: a
@@ -7,6 +7,7 @@ checkpoint that would run code is refused as before.
 
 import argparse
 import collections
+import typing
 
 import numpy as np
 import torch
@@ -17,35 +18,26 @@ SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_global
 
 def _contents_of_fairseq_checkpoints() -> list:
     """The classes that fairseq itself pickles into a checkpoint, and nothing else."""
+    from fairseq.distributed.utils import _TensorPlaceholder
     from omegaconf import DictConfig, ListConfig
     from omegaconf.base import ContainerMetadata, Metadata
-    from omegaconf.nodes import (
-        AnyNode,
-        BooleanNode,
-        EnumNode,
-        FloatNode,
-        IntegerNode,
-        StringNode,
-    )
+    from omegaconf.nodes import AnyNode
 
-    scalar = type(np.float64(0)).__reduce__(np.float64(0))[0]  # its module moved in numpy 2
+    # the functions that numpy's own pickles call; asked for, since their module moved in numpy 2
+    scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     return [
         argparse.Namespace,  # `--arch` models keep their flags in one
         collections.defaultdict,
-        scalar,  # `--eval-bleu` keeps its best score as a numpy scalar
+        scalar,  # `--eval-bleu` keeps its scores and counts in numpy's numbers and arrays
+        array,
+        np.ndarray,
         np.dtype,
         *(type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32)),
-        # what the second rank of a data-parallel run is sent, and hydra runs keep
-        DictConfig,
-        ListConfig,
-        ContainerMetadata,
-        Metadata,
-        AnyNode,
-        BooleanNode,
-        EnumNode,
-        FloatNode,
-        IntegerNode,
-        StringNode,
+        # omegaconf's containers, what they keep of themselves, and the types these name: rank 0 of a
+        # data-parallel run sends its configuration to the others so when it resumes
+        *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata),
+        *(dict, list, int, typing.Any),
+        _TensorPlaceholder,
     ]
 
 
@@ -53,3 +45,23 @@ def allow_fairseq_checkpoints() -> None:
     """Let torch's safe loading take what fairseq's own checkpoints hold (nothing to do before torch 2.4)."""
     if SAFELY:
         torch.serialization.add_safe_globals(_contents_of_fairseq_checkpoints())
+
+
+def copy_checkpoints_whole() -> None:
+    """Let fairseq put copies of checkpoints in place whole.
+
+    It writes a checkpoint to a temporary file and renames it, but then copies it straight onto
+    `checkpoint_last.pt`: killed in between, a training could not resume.
+    """
+    from fairseq.file_io import PathManager
+
+    copy = PathManager.copy
+
+    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not PathManager.supports_rename(dst_path):
+            return copy(src_path, dst_path, overwrite=overwrite)
+        copied = copy(src_path, dst_path + ".tmp", overwrite=True)
+        PathManager.rename(dst_path + ".tmp", dst_path)
+        return copied
+
+    PathManager.copy = staticmethod(copy_whole)

@@ -1,5 +1,6 @@
 """fairseq's Transformer with a row of the catalog in each of its three attentions (paper, Section 3 and Table 1)."""
 
+from argparse import Namespace
 from typing import Dict, List, Optional
 
 import torch
@@ -16,6 +17,7 @@ from fairseq.models.transformer import (
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_rela.attention.catalog import CATALOG, KINDS
@@ -159,6 +161,8 @@ class TransformerRelaModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
+        if OmegaConf.is_config(args):  # from hydra: fairseq's transformer drops the flags it does not know of
+            args = Namespace(**args)
         set_attention(args, **PLACEMENTS["rela_g"])  # where neither the architecture nor a flag has said
         for side in ("encoder", "decoder"):
             if getattr(args, f"{side}_xformers_att_config", None):
