@@ -15,6 +15,8 @@ from fairseq_rela.errors import InputError
 COMMANDS = {
     "user-dir": ("fairseq_rela.user_dir", "print the directory to give to fairseq's --user-dir"),
     "toy-corpus": ("fairseq_rela.corpus.command", "write a parallel corpus made by rule, with gold word alignments"),
+    "dump-info": ("fairseq_rela.recording.dump_info", "say what is in an attention dump"),
+    "dump-export": ("fairseq_rela.recording.export", "write a sentence of an attention dump for BertViz"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
 }
 
