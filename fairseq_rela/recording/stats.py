@@ -82,7 +82,7 @@ class StatsWriter:
 
     def _begun(self) -> TextIO:
         try:
-            file = open(self._partial, "x", encoding="utf-8", newline="\n")  # noqa: SIM115: open until `close`
+            file = open(self._partial, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (open until `close`)
         except FileExistsError:
             raise InputError(
                 f"{self._partial}: left by a run that was killed, or being written; remove it, or name another file"
@@ -95,7 +95,7 @@ class StatsWriter:
     def _resumed(self) -> TextIO:
         """FILE.partial open behind its last whole line, and what it holds in `_done`."""
         try:
-            file = open(self._partial, "r+", encoding="utf-8", newline="\n")  # noqa: SIM115: open until `close`
+            file = open(self._partial, "r+", encoding="utf-8", newline="\n")  # noqa: SIM115 (open until `close`)
             header = file.readline()
             if not header.endswith("\n"):
                 file.close()
