@@ -29,6 +29,7 @@ class Watch:
 
     def __init__(self, module: MultiheadAttention) -> None:
         self.module = module
+        self.wanted = False
         self.weights: Optional[Tensor] = None  # (H, B, queries, keys)
         self.sources = 0  # of a joint attention: how many of its keys, the first, are the encoder's
 
@@ -223,18 +224,27 @@ def record_attention(
     nothing: results can differ from an unrecorded run by float32's rounding. A beam size that an earlier search
     has left behind is set aside outside of a search, where it would make sentences share their keys.
     """
-    views = select(find_attention(model), kinds, layers)
+    there = find_attention(model)
+    views = select(there, kinds, layers)
     recording = Recording(views, describe(views, model), _padding_index(model))
-    watches = {id(view.watch): view.watch for kind in views.values() for layer in kind.values() for view in layer}
+    for watch in _watches(views):
+        watch.wanted = True
     with contextlib.ExitStack() as undo:
-        for watch in watches.values():
-            undo.enter_context(_replaced(watch.module, forward=_watched(watch), skip_embed_dim_check=True))
+        for watch in _watches(there):  # all, because of the beam size: each layer's result is the next one's input
+            plain = {"skip_embed_dim_check": True} if watch.wanted else {}
+            undo.enter_context(_replaced(watch.module, forward=_watched(watch), **plain))
         if "encoder" in views:
             for layer in _layers(model, "encoder"):
                 # fairseq 0.12.2: a layer's one fused call, which passes its attention module by
                 if getattr(layer, "can_use_fastpath", False):
                     undo.enter_context(_replaced(layer, can_use_fastpath=False))
         yield recording
+
+
+def _watches(views: Views) -> List[Watch]:
+    """Each once: a joint attention is in two kinds."""
+    watches = (view.watch for kind in views.values() for layer in kind.values() for view in layer)
+    return list({id(watch): watch for watch in watches}.values())
 
 
 def _padding_index(model: nn.Module) -> Optional[int]:
@@ -281,13 +291,13 @@ def _watched(watch: Watch) -> Callable[..., Tuple[Tensor, Optional[Tensor]]]:
                 value=value,
                 key_padding_mask=key_padding_mask,
                 incremental_state=incremental_state,
-                need_weights=True,
+                need_weights=need_weights or watch.wanted,
                 static_kv=static_kv,
                 attn_mask=attn_mask,
                 before_softmax=before_softmax,
-                need_head_weights=True,
+                need_head_weights=need_head_weights or watch.wanted,
             )
-        if before_softmax:  # scores and values, not output and weights
+        if before_softmax or not watch.wanted:  # before_softmax: scores and values, not output and weights
             return output, weights
         # in half precision fairseq shows float32 weights and uses them rounded: what is used counts
         watch.weights = weights.detach().to(output.dtype)
