@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_cli import generate, train, validate
+from fairseq_cli import generate, interactive, train, validate
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = str(ROOT / "fairseq_rela")
@@ -31,11 +31,21 @@ def fairseq_train(data, save_dir, *flags, arch="transformer_rela_g_tiny"):
 
 def fairseq_generate(data, checkpoint, *flags):
     """What fairseq-generate prints, as lines."""
+    return _printed(generate, options.get_generation_parser(), data, checkpoint, *flags)
+
+
+def fairseq_interactive(data, checkpoint, file, *flags):
+    """What fairseq-interactive prints of a file's lines, as lines."""
+    parser = options.get_interactive_generation_parser()
+    return _printed(interactive, parser, data, checkpoint, "--input", file, *flags)
+
+
+def _printed(program, parser, data, checkpoint, *flags):
     arguments = [str(data), "--path", str(checkpoint), *SEARCH, *map(str, flags)]
-    args = options.parse_args_and_arch(options.get_generation_parser(), arguments)
+    args = options.parse_args_and_arch(parser, arguments)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        generate.main(convert_namespace_to_omegaconf(args))
+        program.main(convert_namespace_to_omegaconf(args))
     return printed.getvalue().splitlines()
 
 
