@@ -209,8 +209,8 @@ def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
 
 def test_hydra_with_the_shipped_config(data, tmp_path):
     where = ["--config-dir", f"{USER_DIR}/config", "--config-name", "rela_g_tiny", f"common.user_dir={USER_DIR}"]
-    short = ["optimization.max_update=3", "common.cpu=true", f"task.data={data}"]
-    small = [f"checkpoint.save_dir={tmp_path}/save", "+model.encoder_layers=1", "+model.cross_attn=relu_rmsnorm", "dataset.num_workers=0"]
+    short = ["optimization.max_update=3", "common.cpu=true", "dataset.num_workers=0", f"task.data={data}"]
+    small = [f"checkpoint.save_dir={tmp_path}/save", "+model.encoder_layers=1", "+model.cross_attn=relu_rmsnorm"]
     command("fairseq-hydra-train", *where, *short, *small, f"hydra.run.dir={tmp_path}", cwd=tmp_path)
     checkpoint = tmp_path / "save" / "checkpoint_last.pt"
     names = set(weights(checkpoint))
@@ -230,8 +230,8 @@ def train_on_two(data, save_dir, *flags):
     port = free_port()
     ranks = []
     for rank in (0, 1):
-        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-no-spawn --ddp-backend legacy_ddp"
-        together += f" --distributed-backend gloo --distributed-init-method tcp://127.0.0.1:{port}"
+        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
+        together += " --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
         words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
         words += [*together.split(), "--save-dir", save_dir, *flags]
         ranks.append(
