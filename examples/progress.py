@@ -12,17 +12,18 @@ FIELDS = {name: re.compile(rf'"{name}": "([^"]+)"') for name in ("num_updates", 
 
 
 def main(total: int) -> None:
-    start, first, shown, valid = time.time(), None, -1, "-"
+    start, first, shown, valid = None, 0, -1, "-"  # the clock starts at the first line: fairseq is slow to load
     for line in sys.stdin:
         found = {name: match[1] for name, match in ((n, p.search(line)) for n, p in FIELDS.items()) if match}
         valid = found.get("valid_loss", valid)
         if "num_updates" not in found or "loss" not in found:
             continue
         done = int(found["num_updates"])
-        first = done if first is None else first
-        left = (time.time() - start) / max(done - first, 1) * (total - done)
+        if start is None:
+            start, first = time.time(), done
+        left = f"{(time.time() - start) / (done - first) * (total - done):.0f} s left" if done > first else "…"
         bar = "#" * (WIDTH * done // total)
-        text = f"  [{bar:-<{WIDTH}}] {done}/{total} updates, loss {found['loss']}, valid {valid}, {left:.0f} s left "
+        text = f"  [{bar:-<{WIDTH}}] {done}/{total} updates, loss {found['loss']}, valid {valid}, {left} "
         if sys.stderr.isatty():
             print(text, end="\r", file=sys.stderr, flush=True)
         elif done * 10 // total > shown:  # in a file: a line every tenth

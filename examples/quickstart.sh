@@ -72,7 +72,7 @@ train() {
     --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates "$warmup" \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.1 \
     --max-tokens 1000 --required-batch-size-multiple 1 --seed 1 \
-    --max-update "$1" --save-interval-updates $((updates / 12)) --keep-interval-updates 5 --no-epoch-checkpoints \
+    --max-update "$1" --save-interval-updates $((updates / 10)) --keep-interval-updates 5 --no-epoch-checkpoints \
     --save-dir "$out/checkpoints" --log-format json --log-interval 25 2>&1 |
     tee -a "$out/logs/train.log" | python "$root/examples/progress.py" "$updates"
 }

@@ -19,6 +19,7 @@ from fairseq_runs import (
     TRAINING,
     USER_DIR,
     command,
+    corpus,
     environment,
     fairseq_generate,
     fairseq_train,
@@ -32,14 +33,8 @@ from fairseq_rela.models import TransformerRelaModel
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A preprocessed corpus, made with the commands a user gives."""
-    directory = tmp_path_factory.mktemp("workflow")
-    text, binary = directory / "text", directory / "bin"
-    sizes = ["--train", "200", "--valid", "20", "--test", "13", "--lexicon", "50", "--max-clauses", "1"]
-    assert fairseq_rela(["toy-corpus", str(text), *sizes]) == 0
-    files = [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
-    command("fairseq-preprocess", "-s", "src", "-t", "tgt", *files, "--destdir", binary, "--workers", 1)
-    return binary
+    sizes = ["--train", 200, "--valid", 20, "--test", 13, "--max-clauses", 1]
+    return corpus(tmp_path_factory.mktemp("workflow"), *sizes)
 
 
 @pytest.fixture(scope="module")

@@ -183,18 +183,23 @@ class TransformerRelaModel(TransformerModel):
 # Architectures: transformer_<placement> and transformer_<placement>_<size>
 
 
+def set_defaults(args, **defaults) -> None:
+    """Set what no flag has."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
 def set_attention(args, **names: str) -> None:
     """Set each kind's attention unless a flag has."""
-    for kind, name in names.items():
-        if getattr(args, f"{kind}_attn", None) is None:
-            setattr(args, f"{kind}_attn", name)
+    set_defaults(args, **{f"{kind}_attn": name for kind, name in names.items()})
 
 
 def tiny_architecture(args):
     """Width 128, 4 heads, 4+4 layers, FFN 256: what a laptop trains in minutes."""
     for side in ("encoder", "decoder"):
-        for field, value in (("embed_dim", 128), ("ffn_embed_dim", 256), ("layers", 4), ("attention_heads", 4)):
-            setattr(args, f"{side}_{field}", getattr(args, f"{side}_{field}", value))
+        tiny = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
+        set_defaults(args, **{f"{side}_{field}": value for field, value in tiny.items()})
     base_architecture(args)
 
 
