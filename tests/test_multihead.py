@@ -123,9 +123,13 @@ def test_gradient(name):
 
 
 @each_row
-def test_incremental_equals_full(name):
+@pytest.mark.parametrize("first_padded", [True, False])
+def test_incremental_equals_full(name, first_padded):
     module, x = attention(name, self_attention=True, dtype=torch.float32), torch.randn(6, 3, 12)
-    padding = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
+    if first_padded:  # else the past has no mask when the first padding comes
+        padding = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
+    else:
+        padding = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
     full, _ = module(query=x, key=x, value=x, key_padding_mask=padding, attn_mask=future_mask(6))
     state = {}
     for t in range(6):

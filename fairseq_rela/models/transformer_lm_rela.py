@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
@@ -13,7 +13,7 @@ from fairseq.models.transformer_lm import (
 )
 
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.models.transformer_rela import RelaDecoder, set_attention, set_defaults
+from fairseq_rela.models.transformer_rela import RelaDecoder, register_architecture, set_attention, set_defaults
 
 
 @dataclass
@@ -54,14 +54,8 @@ SIZES = {
 }
 
 
-def _register(arch: str, name: str, size: str) -> None:
-    @register_model_architecture("transformer_lm_rela", arch)
-    def architecture(args):
-        set_attention(args, decoder=name)
-        SIZES[size](args)
-
-
-for _name in CATALOG:
-    _register(f"transformer_lm_{_name}", _name, "base")
-    for _size in SIZES:
-        _register(f"transformer_lm_{_name}_{_size}", _name, _size)
+for _attention in CATALOG:
+    register_architecture("transformer_lm_rela", f"transformer_lm_{_attention}", {"decoder": _attention}, SIZES["base"])
+    for _name, _size in SIZES.items():
+        _arch = f"transformer_lm_{_attention}_{_name}"
+        register_architecture("transformer_lm_rela", _arch, {"decoder": _attention}, _size)
