@@ -77,9 +77,9 @@ def load(path: str) -> dict:
     try:
         checkpoint = torch.load(path, map_location="cpu", **SAFELY)
     except (RuntimeError, EOFError, OSError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        refused = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused:
-            raise InputError(f"{path}: refused, loading it would call {refused[1]}, which no checkpoint needs") from None
+            raise InputError(f"{path}: refused; loading it would call {refused[1]}, which none needs") from None
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"{path}: not a whole checkpoint ({type(error).__name__}: {reason})") from None
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):

@@ -11,6 +11,8 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, interactive, train, validate
 
+from fairseq_rela.cli import main as fairseq_rela
+
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = str(ROOT / "fairseq_rela")
 
@@ -75,6 +77,15 @@ def command(*words, cwd=ROOT, stdin=None, check=True, **variables):
     )
     assert not check or done.returncode == 0, done.stdout[-3000:]
     return done.stdout
+
+
+def corpus(directory, *sizes):
+    """A small corpus, preprocessed with the commands a user gives; the path of the data."""
+    text, binary = directory / "text", directory / "bin"
+    assert fairseq_rela(["toy-corpus", str(text), "--lexicon", "50", *map(str, sizes)]) == 0
+    files = [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
+    command("fairseq-preprocess", "-s", "src", "-t", "tgt", *files, "--destdir", binary)
+    return binary
 
 
 def tagged(lines, tag):

@@ -123,9 +123,13 @@ def test_gradient(name):
 
 
 @each_row
-def test_incremental_equals_full(name):
+@pytest.mark.parametrize("first_padded", [True, False])
+def test_incremental_equals_full(name, first_padded):
     module, x = attention(name, self_attention=True, dtype=torch.float32), torch.randn(6, 3, 12)
-    padding = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
+    if first_padded:  # else the past has no mask when the first padding comes
+        padding = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
+    else:
+        padding = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 1]]) > 0
     full, _ = module(query=x, key=x, value=x, key_padding_mask=padding, attn_mask=future_mask(6))
     state = {}
     for t in range(6):
@@ -143,10 +147,8 @@ def test_beams_share_their_sentences_keys(name):
         pytest.skip("this fairseq has no shared beams")
     y, padding = torch.randn(5, 2, 12, dtype=torch.float64), torch.tensor([[0, 0, 0, 0, 0], [1, 1, 0, 0, 0]]) > 0
     x = torch.randn(1, 6, 12, dtype=torch.float64)
-    of_beam = dict(
-        query=x, key=y.repeat_interleave(3, 1), value=None, key_padding_mask=padding.repeat_interleave(3, 0)
-    )
-    of_beam["value"] = of_beam["key"]
+    repeated = y.repeat_interleave(3, 1)
+    of_beam = {"query": x, "key": repeated, "value": repeated, "key_padding_mask": padding.repeat_interleave(3, 0)}
     plain, plain_weights = module(**of_beam, need_head_weights=True)
     module.set_beam_size(3)
     state = {}
@@ -170,7 +172,7 @@ def test_softmax_equals_fairseqs_own(kind):
     y = x if kind == "self" else torch.randn(4, 2, 12, dtype=torch.float64)
     padding = torch.zeros(2, len(y), dtype=torch.bool)
     padding[1, -1] = True
-    call = dict(query=x, key=y, value=y, key_padding_mask=padding)
+    call = {"query": x, "key": y, "value": y, "key_padding_mask": padding}
     if kind == "self":
         call["attn_mask"] = future_mask(5).double()
     (out, weights), (stock_out, stock_weights) = ours(**call), stock(**call)

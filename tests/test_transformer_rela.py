@@ -93,7 +93,7 @@ def test_bad_flags(build):
 
 @pytest.mark.parametrize("name, vectors", [("softmax", 0), ("relu", 0), ("rela_i", 1), ("rela_g", 2)])
 def test_base_size_adds_these_vectors_to_stock_and_nothing_else(build, name, vectors):
-    base = dict(embed_dim=512, ffn_embed_dim=2048, layers=6, attention_heads=8)
+    base = {"embed_dim": 512, "ffn_embed_dim": 2048, "layers": 6, "attention_heads": 8}
     flags = {f"{side}_{field}": value for side in ("encoder", "decoder") for field, value in base.items()}
     ours, stock = parameters(build(f"transformer_{name}_base", **flags)), parameters(build("transformer", **flags))
     added = {n: p for n, p in ours.items() if n not in stock}

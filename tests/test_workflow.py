@@ -19,6 +19,7 @@ from fairseq_runs import (
     TRAINING,
     USER_DIR,
     command,
+    corpus,
     environment,
     fairseq_generate,
     fairseq_train,
@@ -28,18 +29,13 @@ from fairseq_runs import (
 
 from fairseq_rela.cli import main as fairseq_rela
 from fairseq_rela.models import TransformerRelaModel
+from fairseq_rela.models.transformer_rela import FUSED_COPIES
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A preprocessed corpus, made with the commands a user gives."""
-    directory = tmp_path_factory.mktemp("workflow")
-    text, binary = directory / "text", directory / "bin"
-    sizes = ["--train", "200", "--valid", "20", "--test", "13", "--lexicon", "50", "--max-clauses", "1"]
-    assert fairseq_rela(["toy-corpus", str(text), *sizes]) == 0
-    files = [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
-    command("fairseq-preprocess", "-s", "src", "-t", "tgt", *files, "--destdir", binary, "--workers", 1)
-    return binary
+    sizes = ["--train", 200, "--valid", 20, "--test", 13, "--max-clauses", 1]
+    return corpus(tmp_path_factory.mktemp("workflow"), *sizes)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,10 @@ def trained(data, tmp_path_factory):
 
 
 def weights(checkpoint):
-    return torch.load(str(checkpoint))["model"]
+    """Without what fairseq 0.12.2 keeps beside them: an uninitialised number, and copies that are 0 until it loads."""
+    unused = {"_float_tensor", *FUSED_COPIES}
+    model = torch.load(str(checkpoint))["model"]
+    return {name: weight for name, weight in model.items() if name.rpartition(".")[2] not in unused}
 
 
 def last_line(text):
@@ -102,7 +101,8 @@ def test_average_generate_interactive_validate_score(data, trained, tmp_path, ca
     (tmp_path / "hyp").write_text("".join(f"{hypotheses[i][1]}\n" for i in range(13)))
     reference = tagged(lines, "T")
     (tmp_path / "ref").write_text("".join(f"{reference[i][0]}\n" for i in range(13)))
-    score = json.loads(command(sys.executable, "-m", "sacrebleu", tmp_path / "ref", "-i", tmp_path / "hyp", "-tok", "none"))
+    words = [sys.executable, "-m", "sacrebleu", tmp_path / "ref", "-i", tmp_path / "hyp", "-tok", "none"]
+    score = json.loads(command(*words))
     bleu = float(re.search(r"BLEU4 = ([\d.]+)", lines[-1])[1])
     assert score["score"] == pytest.approx(bleu, abs=1.5)  # they smooth differently
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_and_stays(data, trained
 @pytest.mark.skipif(torch.__version__ < "2", reason="this torch has no float16 bmm on a CPU")
 def test_float16_training(data, tmp_path):
     fairseq_train(data, tmp_path, "--max-update", 5, "--fp16", "--fp16-no-flatten-grads", "--fp16-init-scale", 4)
-    assert all(torch.isfinite(w).all() for w in weights(tmp_path / "checkpoint_last.pt").values() if w.is_floating_point())
+    assert all(torch.isfinite(w).all() for w in weights(tmp_path / "checkpoint_last.pt").values())
 
 
 def test_user_dir_by_name_from_the_repository(data, tmp_path):
@@ -193,11 +193,12 @@ def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
         origin = ROOT / name
         copy = shutil.copytree if origin.is_dir() else shutil.copy
         copy(str(origin), str(source / name))
-    command(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", site, source)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    command(*install, "--target", site, source)
     for package in (fairseq, fairseq_cli):
         origin = os.path.dirname(package.__file__)
         shutil.copytree(origin, str(site / package.__name__), ignore=shutil.ignore_patterns("examples", "__pycache__"))
-    run = dict(cwd=elsewhere, PYTHONPATH=str(site))
+    run = {"cwd": elsewhere, "PYTHONPATH": str(site)}
     printed = command(sys.executable, "-m", "fairseq_rela.cli", "user-dir", **run)
     assert printed.strip() == str(site / "fairseq_rela")
     for user_dir in ("fairseq_rela", printed.strip()):
@@ -207,8 +208,8 @@ def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
 
 def test_hydra_with_the_shipped_config(data, tmp_path):
     where = ["--config-dir", f"{USER_DIR}/config", "--config-name", "rela_g_tiny", f"common.user_dir={USER_DIR}"]
-    short = ["optimization.max_update=3", "common.cpu=true", f"task.data={data}", f"checkpoint.save_dir={tmp_path}/save"]
-    small = ["+model.encoder_layers=1", "+model.cross_attn=relu_rmsnorm", "dataset.num_workers=0"]
+    short = ["optimization.max_update=3", "common.cpu=true", "dataset.num_workers=0", f"task.data={data}"]
+    small = [f"checkpoint.save_dir={tmp_path}/save", "+model.encoder_layers=1", "+model.cross_attn=relu_rmsnorm"]
     command("fairseq-hydra-train", *where, *short, *small, f"hydra.run.dir={tmp_path}", cwd=tmp_path)
     checkpoint = tmp_path / "save" / "checkpoint_last.pt"
     names = set(weights(checkpoint))
@@ -228,8 +229,8 @@ def train_on_two(data, save_dir, *flags):
     port = free_port()
     ranks = []
     for rank in (0, 1):
-        together = f"--distributed-backend gloo --distributed-world-size 2 --distributed-rank {rank} --distributed-no-spawn"
-        together += f" --distributed-init-method tcp://127.0.0.1:{port} --ddp-backend legacy_ddp"
+        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
+        together += " --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
         words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
         words += [*together.split(), "--save-dir", save_dir, *flags]
         ranks.append(
@@ -247,14 +248,13 @@ def train_on_two(data, save_dir, *flags):
 
 
 def test_two_processes_train_as_one_does_with_two_batches_an_update_and_resume(data, tmp_path):
-    flags = ["--dropout", 0, "--max-epoch", 1]
-    train_on_two(data, tmp_path / "two", *flags)
-    resumed = train_on_two(data, tmp_path / "two", "--dropout", 0, "--max-epoch", 2)
-    assert "Loaded checkpoint" in resumed
-    fairseq_train(data, tmp_path / "one", "--dropout", 0, "--max-epoch", 2, "--update-freq", 2)
-    one, two = weights(tmp_path / "one" / "checkpoint2.pt"), weights(tmp_path / "two" / "checkpoint2.pt")
+    train_on_two(data, tmp_path / "two", "--dropout", 0, "--max-epoch", 1)
+    fairseq_train(data, tmp_path / "one", "--dropout", 0, "--max-epoch", 1, "--update-freq", 2)
+    one, two = weights(tmp_path / "one" / "checkpoint1.pt"), weights(tmp_path / "two" / "checkpoint1.pt")
     for name in one:
         assert torch.allclose(one[name], two[name], atol=1e-3), name
+    resumed = train_on_two(data, tmp_path / "two", "--dropout", 0, "--max-epoch", 2)
+    assert "Loaded checkpoint" in resumed and (tmp_path / "two" / "checkpoint2.pt").exists()
 
 
 def test_a_training_killed_at_any_moment_resumes(data, tmp_path):
@@ -274,4 +274,4 @@ def test_a_training_killed_at_any_moment_resumes(data, tmp_path):
         process.wait()
     resumed = command(*words)
     assert "Loaded checkpoint" in resumed and "num_updates 60" in resumed and "num_updates=5," not in resumed
-    assert all(torch.isfinite(w).all() for w in weights(save / "checkpoint_last.pt").values() if w.is_floating_point())
+    assert all(torch.isfinite(w).all() for w in weights(save / "checkpoint_last.pt").values())

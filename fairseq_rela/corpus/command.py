@@ -26,7 +26,7 @@ from typing import Callable
 
 from fairseq_rela.corpus.grammar import Grammar
 from fairseq_rela.corpus.lexicon import SMALLEST, Lexicon
-from fairseq_rela.corpus.writing import BUCKETS, SHARES, Options, existing, write_corpus
+from fairseq_rela.corpus.writing import BUCKETS, SPLITS, Options, existing, write_corpus
 from fairseq_rela.errors import InputError
 
 MOST_CLAUSES = 6
@@ -86,7 +86,7 @@ def check(options: Options) -> None:
     for split, size in options.sizes().items():
         available = 0
         for clauses in range(1, options.max_clauses + 1):  # the first is enough for all but absurd sizes
-            available = grammar.count(clauses) * SHARES[split] // len(BUCKETS)
+            available = grammar.count(clauses) * SPLITS[split] // len(BUCKETS)
             if available >= size:
                 break
         else:

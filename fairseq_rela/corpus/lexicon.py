@@ -122,8 +122,9 @@ class Lexicon:
 
     def draw(self, category: str, random: Random) -> Word:
         if category == "NUM":
-            digits = 10 ** (1 + int(4 * random.random()))  # 2 to 9999, all lengths alike
-            return Word(*[str(2 + int((digits - 2) * random.random()))] * 2)
+            limit = 10 ** (1 + int(4 * random.random()))  # small numbers are frequent too
+            number = str(2 + int((limit - 2) * random.random()))  # 2 to 9999
+            return Word(number, number)
         return self.words[category][pick(self._cumulative[category], random)]
 
     def count(self, category: str) -> int:

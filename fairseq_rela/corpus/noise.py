@@ -24,7 +24,7 @@ def _inserted(pair: Sentence, other: Sentence, random: Random) -> List[str]:
     return first.target[:-1] + [",", MORPHEMES["and"][1]] + second.target[:-1] + pair.target[-1:]
 
 
-# label: the target made of a pair, another pair and chance
+# label: the target made of a pair, another pair and chance; what is not here is clean
 NOISE: Dict[str, Callable[[Sentence, Sentence, Random], List[str]]] = {
     "shuffled": lambda pair, other, random: other.target,
     "truncated": _truncated,
@@ -48,4 +48,5 @@ def labels(total: int, random: Random) -> Iterator[str]:
 
 
 def noisy_target(label: str, pair: Sentence, other: Sentence, random: Random) -> List[str]:
+    """The target of `pair` as the label has it; `other` is a pair with another target."""
     return pair.target if label == "clean" else NOISE[label](pair, other, random)

@@ -17,8 +17,8 @@ from fairseq_rela.errors import InputError
 GENERATOR = "fairseq-rela toy-corpus"
 VERSION = 1  # of the text: raised whenever the same options give another corpus
 DESCRIPTION = "corpus.json"
-SHARES = {"train": 17, "valid": 1, "test": 1, "noisy": 1}  # of all sentences there are, in twentieths
-BUCKETS = [split for split, share in SHARES.items() for _ in range(share)]
+SPLITS = {"train": 17, "valid": 1, "test": 1, "noisy": 1}  # of all sentences there are, in twentieths
+BUCKETS = [split for split, share in SPLITS.items() for _ in range(share)]
 
 
 class Options(NamedTuple):
@@ -28,7 +28,7 @@ class Options(NamedTuple):
     valid: int = 500
     test: int = 500
     noise: int = 0
-    lexicon: int = 600
+    lexicon: int = 400
     max_clauses: int = 3
     seed: int = 1
     source_lang: str = "src"

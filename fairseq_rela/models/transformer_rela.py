@@ -1,7 +1,7 @@
 """fairseq's Transformer with a row of the catalog in each of its three attentions (paper, Section 3 and Table 1)."""
 
 from argparse import Namespace
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -183,18 +183,23 @@ class TransformerRelaModel(TransformerModel):
 # Architectures: transformer_<placement> and transformer_<placement>_<size>
 
 
+def set_defaults(args, **defaults) -> None:
+    """Set what no flag has."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
 def set_attention(args, **names: str) -> None:
     """Set each kind's attention unless a flag has."""
-    for kind, name in names.items():
-        if getattr(args, f"{kind}_attn", None) is None:
-            setattr(args, f"{kind}_attn", name)
+    set_defaults(args, **{f"{kind}_attn": name for kind, name in names.items()})
 
 
 def tiny_architecture(args):
     """Width 128, 4 heads, 4+4 layers, FFN 256: what a laptop trains in minutes."""
     for side in ("encoder", "decoder"):
-        for field, value in (("embed_dim", 128), ("ffn_embed_dim", 256), ("layers", 4), ("attention_heads", 4)):
-            setattr(args, f"{side}_{field}", getattr(args, f"{side}_{field}", value))
+        tiny = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
+        set_defaults(args, **{f"{side}_{field}": value for field, value in tiny.items()})
     base_architecture(args)
 
 
@@ -212,15 +217,22 @@ PLACEMENTS.update(
 )
 
 
-def _register(arch: str, placement: str, size: str) -> None:
-    @register_model_architecture("transformer_rela", arch)
+def register_architecture(model: str, arch: str, attention: Dict[str, str], size: Callable) -> None:
+    """`--arch arch` is `model` with these attentions and the flags that `size` sets."""
+
+    @register_model_architecture(model, arch)
     def architecture(args):
-        set_attention(args, **PLACEMENTS[placement])
-        SIZES[size](args)
+        # from hydra; the omegaconf of fairseq 0.12.2 answers None for what is missing, which `size` takes for an answer
+        flags = Namespace(**args) if OmegaConf.is_config(args) else args
+        set_attention(flags, **attention)
+        size(flags)
+        if flags is not args:
+            set_defaults(flags, base_layers=0)  # which fairseq's trainer asks for
+            args.update(vars(flags))
 
 
-for _placement in PLACEMENTS:
-    _register(f"transformer_{_placement}", _placement, "base")
-    for _size in SIZES:
-        _register(f"transformer_{_placement}_{_size}", _placement, _size)
-_register("transformer_rela", "rela_g", "base")
+for _placement, _attention in PLACEMENTS.items():
+    register_architecture("transformer_rela", f"transformer_{_placement}", _attention, SIZES["base"])
+    for _name, _size in SIZES.items():
+        register_architecture("transformer_rela", f"transformer_{_placement}_{_name}", _attention, _size)
+register_architecture("transformer_rela", "transformer_rela", PLACEMENTS["rela_g"], SIZES["base"])
