@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -65,18 +65,20 @@ class AttentionOutput:
         layers: Optional[Sequence[int]] = None,
     ) -> None:
         """`info` names the kinds to record; `layers` as in `record_attention`; the dictionaries have the tokens."""
-        self.model, self.info, self._layers = model, info, layers
+        self.model, self.info, self._layers, self._resume = model, info, layers, to.resume
         self._source, self._target = source, target
         self._dump = DumpWriter(to.dump, info, to.shard, to.resume) if to.dump else None
         recorded = {kind: row.layers for kind, row in info.kinds.items()}
         self._stats = StatsWriter(to.stats, recorded, to.resume) if to.stats else None
 
-    def _done(self, pair: Pair) -> bool:
-        return all(writer.done(pair.id, pair.rank) for writer in (self._dump, self._stats) if writer)
+    def _done(self, writer: Union[DumpWriter, StatsWriter], pair: Pair) -> bool:
+        """Whether an earlier run wrote it; only then may a pair come a second time."""
+        return self._resume and writer.done(pair.id, pair.rank)
 
     def record(self, pairs: Sequence[Pair], source: Tensor) -> None:
         """Record the pairs that have not been; `source` (B, S) as the model took it, padding included."""
-        missing = [pair for pair in pairs if not self._done(pair)]
+        writers = [writer for writer in (self._dump, self._stats) if writer]
+        missing = [pair for pair in pairs if not all(self._done(writer, pair) for writer in writers)]
         for part in self._parts(missing, source.size(1)):
             self._record(part, source)
 
@@ -104,12 +106,12 @@ class AttentionOutput:
             for pair, row, tokens, weights in zip(
                 pairs, sources, produced, recording.sentences(source, previous, pad)
             ):
-                if not self._dump.done(pair.id, pair.rank):
+                if not self._done(self._dump, pair):
                     words = [self._source[token] for token in row if token != pad]
                     translation = [self._target[token] for token in tokens[: pair.target.numel()]]
                     self._dump.add(pair.id, words, translation, rank=pair.rank, **weights)
         if self._stats:
-            self._add_stats(self._stats, pairs, recording, source.ne(pad), previous.ne(pad))
+            self._add_stats(pairs, recording, source.ne(pad), previous.ne(pad))
 
     @torch.no_grad()
     def _teacher_forced(self, source: Tensor, previous: Tensor) -> Recording:
@@ -121,10 +123,7 @@ class AttentionOutput:
             self.model.extract_features(src_tokens=source, src_lengths=lengths, prev_output_tokens=previous)
         return recording
 
-    @staticmethod
-    def _add_stats(
-        stats: StatsWriter, pairs: List[Pair], recording: Recording, source: Tensor, target: Tensor
-    ) -> None:
+    def _add_stats(self, pairs: List[Pair], recording: Recording, source: Tensor, target: Tensor) -> None:
         """`source` (B, S), `target` (B, T): false where there is padding."""
         present = {"source": source, "target": target}
         columns = []
@@ -134,8 +133,8 @@ class AttentionOutput:
             columns.append(np.stack(rates, axis=2).reshape(len(pairs), -1))  # (B, 2 L): a layer's two side by side
         lengths = torch.stack([source.sum(dim=1), target.sum(dim=1)], dim=1).tolist()
         for pair, (source_length, target_length), rates in zip(pairs, lengths, np.concatenate(columns, axis=1)):
-            if not stats.done(pair.id, pair.rank):
-                stats.add_rates(pair.id, source_length, target_length, rates, pair.rank)
+            if not self._done(self._stats, pair):
+                self._stats.add_rates(pair.id, source_length, target_length, rates, pair.rank)
 
     def close(self, complete: bool) -> None:
         """What was recorded is on the disk; statistics that are not `complete` stay FILE.partial."""

@@ -203,19 +203,25 @@ class TranslationAttentionTask(TranslationTask):
         cfg = self.cfg
         options: Dict[str, Any] = {"data": os.path.abspath(cfg.data)}
         options.update({"input": cfg.input} if self._typed else {"gen_subset": cfg.gen_subset})
-        if not self._generation.score_reference:
-            options["beam"] = self._generation.beam
-        for option in fields(GenerationConfig):
-            value = getattr(self._generation, option.name, option.default)
-            if value != option.default and option.name not in _OF_PRINTING:
-                options[option.name] = value if isinstance(value, (bool, int, float, str)) else str(value)
-        if getattr(self._generation, "sampling", False):
-            options["seed"] = cfg.seed
+        if self._generation.score_reference:  # nothing is searched
+            options["score_reference"] = True
+        else:
+            options.update(self._search_options())
         if cfg.fp16:
             options["fp16"] = True
         if cfg.model_overrides != "{}":
             options["model_overrides"] = cfg.model_overrides
         return {**options, "attn_dump_nbest": cfg.attn_dump_nbest}
+
+    def _search_options(self) -> Dict[str, Any]:
+        options: Dict[str, Any] = {"beam": self._generation.beam}
+        for option in fields(GenerationConfig):
+            value = getattr(self._generation, option.name, option.default)
+            if value != option.default and option.name not in _OF_PRINTING:
+                options[option.name] = value if isinstance(value, (bool, int, float, str)) else str(value)
+        if getattr(self._generation, "sampling", False):
+            options["seed"] = self.cfg.seed
+        return options
 
 
 def check_options(cfg: TranslationAttentionConfig) -> None:
