@@ -125,6 +125,34 @@ def test_an_error_outside_leaves_it_partial(tmp_path):
     assert os.listdir(tmp_path) == ["s.partial"]
 
 
+def test_resume_goes_on_behind_the_last_whole_line(tmp_path):
+    path, partial = tmp_path / "s", tmp_path / "s.partial"
+    with pytest.raises(KeyError), StatsWriter(path, {"cross": [0]}, resume=True) as stats:
+        for id in (1, 2, 3):
+            stats.add_rates(id, 4, 5, [0.5, 0.25])
+        raise KeyError
+    partial.write_text(partial.read_text()[:-3])  # killed while it wrote the third
+    with pytest.raises(InputError, match=r"s\.partial: not statistics of these kinds and layers"):
+        StatsWriter(path, {"cross": [1]}, resume=True)
+    with StatsWriter(path, {"cross": [0]}, resume=True) as stats:
+        assert [id for id in range(5) if stats.done(id)] == [1, 2] and not stats.done(1, rank=1)
+        stats.add_rates(4, 4, 5, [0.5, 0.25])
+    assert [pair.id for pair in read_stats(path)] == [1, 2, 4]
+    complete = path.read_text()
+    with StatsWriter(path, {"cross": [0]}, resume=True) as stats:
+        assert stats.done(3)
+    assert path.read_text() == complete and os.listdir(tmp_path) == ["s"]
+    with pytest.raises(InputError, match="s: not statistics of these kinds and layers"):
+        StatsWriter(path, {"cross": [1]}, resume=True)
+
+
+def test_resume_of_a_line_that_was_never_whole(tmp_path):
+    (tmp_path / "s.partial").write_text("id\tra")
+    with StatsWriter(tmp_path / "s", {"cross": [0]}, resume=True) as stats:
+        stats.add_rates(4, 4, 5, [0.5, 0.25])
+    assert [pair.id for pair in read_stats(tmp_path / "s")] == [4]
+
+
 def test_nothing_is_overwritten(tmp_path):
     path = tmp_path / "s"
     path.write_text("mine")
@@ -133,7 +161,7 @@ def test_nothing_is_overwritten(tmp_path):
     path.unlink()
     stats = StatsWriter(path, LAYERS)
     path.write_text("mine")  # appeared meanwhile
-    with pytest.raises(InputError, match="File exists"):
+    with pytest.raises(InputError, match="came to be meanwhile"):
         stats.close()
     assert path.read_text() == "mine"
 

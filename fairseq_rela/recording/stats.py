@@ -9,7 +9,7 @@ The null rate is the share of queries whose weights are all 0, the sparsity rate
 import contextlib
 import os
 from types import TracebackType
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Type
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TextIO, Tuple, Type
 
 import numpy as np
 
@@ -35,10 +35,14 @@ def null_and_sparsity(weights: np.ndarray, causal: bool = False) -> Tuple[np.nda
         nonzero &= lower
         visible = int(lower.sum())
     rows = nonzero.any(axis=-1)  # (L, H, queries)
+    null = share_of_zeros(np.count_nonzero(rows, axis=(1, 2)), heads * queries)
+    return null, share_of_zeros(np.count_nonzero(nonzero.reshape(layers, -1), axis=1), heads * visible)
+
+
+def share_of_zeros(nonzero: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Counts → rates, float64; NaN where there is nothing to count."""
     with np.errstate(invalid="ignore"):
-        null = 1 - np.count_nonzero(rows, axis=(1, 2)) / np.float64(heads * queries)
-        sparsity = 1 - np.count_nonzero(nonzero.reshape(layers, -1), axis=1) / np.float64(heads * visible)
-    return null, sparsity
+        return 1 - np.asarray(nonzero) / np.asarray(total, np.float64)
 
 
 class PairStats(NamedTuple):
@@ -57,26 +61,69 @@ class StatsWriter:
         with StatsWriter("stats.tsv", {"cross": [0, 1, 2]}) as stats:
             stats.add(17, 12, 14, cross=weights)
 
-    A killed run leaves FILE.partial, whole lines but perhaps the last. Neither is overwritten.
+    A killed run leaves FILE.partial, whole lines but perhaps the last. Neither is overwritten; `resume` goes on
+    with FILE.partial, and with a FILE that is there it has nothing left to do. See `done`.
     """
 
-    def __init__(self, path: str, layers: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, path: str, layers: Mapping[str, Sequence[int]], resume: bool = False) -> None:
         """`layers`: for each kind of attention, the layers there will be weights of (axis 0), counted from 0."""
         self.path = os.fspath(path)
         self._partial = self.path + PARTIAL
         self._layers = {kind: list(layers[kind]) for kind in KINDS if kind in layers}
-        if os.path.exists(self.path):
-            raise InputError(f"{self.path}: there already; name a file that is not")
+        self._done: Set[Tuple[int, int]] = set()
+        self.complete = os.path.exists(self.path)
+        if self.complete:
+            if not resume:
+                raise InputError(f"{self.path}: there already; name a file that is not")
+            with open(self.path, encoding="utf-8", errors="replace") as file:
+                self._check_header(self.path, file.readline())
+            return
+        self._file = self._resumed() if resume and os.path.exists(self._partial) else self._begun()
+
+    def _begun(self) -> TextIO:
         try:
-            # open until `close`
-            self._file: TextIO = open(self._partial, "x", encoding="utf-8", newline="\n")  # noqa: SIM115
+            file = open(self._partial, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (open until `close`)
         except FileExistsError:
             raise InputError(
                 f"{self._partial}: left by a run that was killed, or being written; remove it, or name another file"
             ) from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
-        self._write_line([*_KEYS, *self.columns])
+        self._write_line([*_KEYS, *self.columns], file)
+        return file
+
+    def _resumed(self) -> TextIO:
+        """FILE.partial open behind its last whole line, and what it holds in `_done`."""
+        try:
+            file = open(self._partial, "r+", encoding="utf-8", newline="\n")  # noqa: SIM115 (open until `close`)
+            header = file.readline()
+            if not header.endswith("\n"):
+                file.close()
+                os.unlink(self._partial)  # killed before its first line was whole: there is nothing in it
+                return self._begun()
+            self._check_header(self._partial, header)
+            end = len(header.encode())
+            for number, line in enumerate(iter(file.readline, ""), start=2):
+                if not line.endswith("\n"):
+                    break
+                pair = _parse(self._partial, number, line, self.columns)
+                self._done.add((pair.id, pair.rank))
+                end += len(line.encode())
+            file.seek(end)
+            file.truncate()
+        except OSError as error:
+            raise InputError(f"{self._partial}: {error.strerror}; remove it, or name another file") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{self._partial}: not statistics of attention: not a text file") from None
+        return file
+
+    def _check_header(self, path: str, line: str) -> None:
+        if line.rstrip("\n").split("\t") != [*_KEYS, *self.columns]:
+            raise InputError(f"{path}: not statistics of these kinds and layers of attention; name another file")
+
+    def done(self, id: int, rank: int = 0) -> bool:
+        """Whether a pair is in the file already, from the run that this one resumes."""
+        return self.complete or (int(id), int(rank)) in self._done
 
     @property
     def columns(self) -> List[str]:
@@ -114,11 +161,12 @@ class StatsWriter:
         """Add a pair by rates that were computed elsewhere, in the order of `columns`."""
         if len(rates) != 2 * sum(map(len, self._layers.values())):
             raise InputError(f"{self.path}: pair {id} has {len(rates)} rates for the columns {', '.join(self.columns)}")
-        self._write_line([*map(str, (id, rank, source_length, target_length)), *(f"{rate:.6g}" for rate in rates)])
+        keys = map(str, (id, rank, source_length, target_length))
+        self._write_line([*keys, *(f"{rate:.6g}" for rate in rates)], self._file)
 
-    def _write_line(self, fields: List[str]) -> None:
+    def _write_line(self, fields: List[str], file: TextIO) -> None:
         try:
-            self._file.write("\t".join(fields) + "\n")
+            file.write("\t".join(fields) + "\n")
         except OSError as error:
             raise self._failed(error) from None
 
@@ -127,15 +175,26 @@ class StatsWriter:
 
     def close(self) -> None:
         """The file is complete: give it its name."""
-        if self._file.closed:
+        if self.complete or self._file.closed:
             return
         try:
             with self._file:
                 self._file.flush()
                 os.fsync(self._file.fileno())
             rename_new(self._partial, self.path)
+        except FileExistsError:
+            raise InputError(
+                f"{self.path}: came to be meanwhile and stays; the statistics of this run are in {self._partial}"
+            ) from None
         except OSError as error:
             raise self._failed(error) from None
+        self.complete = True
+
+    def abandon(self) -> None:
+        """The file is not complete and will not be: it stays FILE.partial."""
+        if not self.complete:
+            with contextlib.suppress(OSError):  # of a full disk, which has been told
+                self._file.close()
 
     def __enter__(self) -> "StatsWriter":
         return self
@@ -149,8 +208,7 @@ class StatsWriter:
         if kind is None:
             self.close()
         else:
-            with contextlib.suppress(OSError):  # of a full disk, which has been told
-                self._file.close()  # not complete: it stays FILE.partial
+            self.abandon()
 
 
 def read_stats(path: str) -> Iterator[PairStats]:

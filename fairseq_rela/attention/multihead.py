@@ -1,0 +1,208 @@
+"""Multi-head attention with any row of the catalog, in the place of fairseq's (paper, Section 3).
+
+    scores  s = (X Wq)(Y Wk)ᵀ / √d_h        per head, T × S
+    weights α = act(s), masked positions exactly 0
+    heads   z = [α¹V¹ … α^H V^H]            concatenated, T × d
+    output    = norm(z) Wo
+
+Shapes: T queries, S keys, B hypotheses, N sentences (B = N × beam in beam search, else B = N),
+H heads of width d_h, d = H × d_h.
+"""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from fairseq_rela.attention.activations import ACTIVATIONS, widened
+from fairseq_rela.attention.catalog import attention
+from fairseq_rela.attention.norms import NORMS
+from fairseq_rela.errors import InputError
+
+
+def product32(a: Tensor, b: Tensor) -> Tensor:
+    """The batched matrix product in float32, also where autocast would take it back to half precision."""
+    if torch.jit.is_scripting():
+        return torch.bmm(a.float(), b.float())
+    else:
+        with torch.autocast(a.device.type, enabled=False):
+            return torch.bmm(a.float(), b.float())
+
+
+class CatalogAttention(MultiheadAttention):
+    """fairseq's `MultiheadAttention` — its projections, their names, its incremental state — with another `forward`.
+
+    fairseq's own `forward` hands over to `F.multi_head_attention_forward`, which computes softmax
+    whatever the subclass says: nothing here calls it.
+    """
+
+    __constants__ = ("pointwise", "normed", "BLOCKED", "LEAST")
+
+    # fairseq's additive masks hold −inf, or −1e8 (−1e4 in half precision) where −inf would give NaN
+    BLOCKED = -1e4
+    # float32's least finite number; rowwise scores are never narrower
+    LEAST = -3.4028234663852886e38
+
+    def __init__(self, name: str, embed_dim: int, num_heads: int, **options):
+        row = attention(name)
+        if embed_dim % num_heads != 0:
+            raise InputError(
+                f"width {embed_dim} is not divisible by {num_heads} heads; choose a number of heads that divides it"
+            )
+        super().__init__(embed_dim, num_heads, **options)
+        self.name = name
+        self.pointwise = ACTIVATIONS[row.activation].pointwise
+        self.activation = ACTIVATIONS[row.activation].build()
+        self.normed = row.norm != "none"
+        self.norm = NORMS[row.norm](embed_dim)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """fairseq's interface.
+
+        Args:
+            query: (T, B, d); key, value: (S, B, d), or None once `static_kv` are cached
+            key_padding_mask: (B, S), true where a key is padding
+            attn_mask: (T, S), additive (blocked at −1e4 or less) or boolean (blocked where true)
+            need_weights, need_head_weights: also return the weights, (B, T, S) mean over heads or (H, B, T, S)
+            before_softmax: fairseq's; there need be no softmax here
+
+        Returns: output (T, B, d), weights or None
+        """
+        assert not before_softmax, "before_softmax: weights here are act(scores), which need not be a softmax"
+        tgt_len, bsz, _ = query.size()
+        q = self.q_proj(query) * self.scaling
+        k, v, padding = self._keys_values(query, key, value, key_padding_mask, incremental_state, static_kv)
+        sentences, src_len = k.size(0), k.size(2)
+        beam = bsz // sentences  # hypotheses of one sentence share its keys: their queries become rows
+
+        q = q.view(tgt_len, sentences, beam, self.num_heads, self.head_dim)
+        q = q.permute(1, 3, 2, 0, 4).reshape(sentences * self.num_heads, beam * tgt_len, self.head_dim)
+        scores = torch.bmm(q, k.view(-1, src_len, self.head_dim).transpose(1, 2))
+        scores = scores.view(sentences, self.num_heads, beam, tgt_len, src_len)
+        weights = self._weights(scores, attn_mask, padding)
+
+        dropped = self.dropout_module(weights).view(-1, beam * tgt_len, src_len)
+        v = v.view(-1, src_len, self.head_dim)
+        if self.normed and (v.dtype == torch.float16 or v.dtype == torch.bfloat16):
+            # weights are unbounded: their sum over many keys passes float16's 65,504 and bfloat16's 8 bits
+            heads = product32(dropped, v)
+        else:
+            heads = torch.bmm(dropped, v)
+        heads = heads.view(sentences, self.num_heads, beam, tgt_len, self.head_dim)
+        heads = heads.permute(3, 0, 2, 1, 4).reshape(tgt_len, bsz, -1)
+        output = self.out_proj(self.norm(heads).to(query.dtype))
+
+        if not (need_weights or need_head_weights):
+            return output, None
+        shown = weights.permute(1, 0, 2, 3, 4).reshape(self.num_heads, bsz, tgt_len, src_len)
+        return output, shown if need_head_weights else shown.mean(dim=0)
+
+    def _keys_values(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        padding: Optional[Tensor],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        static_kv: bool,
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Keys and values (N, H, S, d_h) of everything there is to attend to, and its padding (N, S).
+
+        What was projected in earlier steps comes from the incremental state and stays there.
+        A pointwise activation needs no padding mask after this: a padded key is the zero vector.
+        """
+        saved: Dict[str, Optional[Tensor]] = {}
+        if incremental_state is not None:
+            saved = self._get_input_buffer(incremental_state)
+        past_k = saved["prev_key"] if "prev_key" in saved else None
+        past_v = saved["prev_value"] if "prev_value" in saved else None
+        past_padding = saved["prev_key_padding_mask"] if "prev_key_padding_mask" in saved else None
+        if static_kv and past_k is not None and past_v is not None:
+            return past_k, past_v, past_padding
+
+        if self.self_attention:
+            key = query
+            value = query
+        assert key is not None and value is not None
+        if (
+            incremental_state is not None  # the beam size of the last search stays set when training goes on
+            and self.encoder_decoder_attention
+            and self.beam_size > 1
+            and key.size(1) == query.size(1)
+        ):
+            # every hypothesis of a beam brings the same encoder output: keep it once a sentence
+            key = key[:, :: self.beam_size]
+            value = key
+            if padding is not None:
+                padding = padding[:: self.beam_size]
+        if padding is not None and padding.dim() == 0:  # TorchScript's stand-in for None
+            padding = None
+
+        k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
+        if padding is not None:
+            padding = padding.to(torch.bool)
+            if self.pointwise:
+                k = k.masked_fill(padding.unsqueeze(1).unsqueeze(3), 0.0)
+                padding = None
+        if past_k is not None and past_v is not None:
+            padding = self._joined_padding(past_padding, padding, past_k.size(2), k)
+            k = torch.cat([past_k, k], dim=2)
+            v = torch.cat([past_v, v], dim=2)
+        if incremental_state is not None:
+            saved["prev_key"] = k
+            saved["prev_value"] = v
+            saved["prev_key_padding_mask"] = padding
+            self._set_input_buffer(incremental_state, saved)
+        return k, v, padding
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(S, N, d) → (N, H, S, d_h)"""
+        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3).contiguous()
+
+    def _joined_padding(
+        self, past: Optional[Tensor], new: Optional[Tensor], past_len: int, new_k: Tensor
+    ) -> Optional[Tensor]:
+        """Padding (N, S) of the past keys and the new ones; None where nothing is padding."""
+        if past is None and new is None:
+            return None
+        if past is None:
+            past = torch.zeros(new_k.size(0), past_len, dtype=torch.bool, device=new_k.device)
+        if new is None:
+            new = torch.zeros(new_k.size(0), new_k.size(2), dtype=torch.bool, device=new_k.device)
+        return torch.cat([past.to(torch.bool), new], dim=1)
+
+    def _weights(self, scores: Tensor, attn_mask: Optional[Tensor], padding: Optional[Tensor]) -> Tensor:
+        """act(scores) with blocked positions exactly 0; scores (N, H, beam, T, S)."""
+        blocked: Optional[Tensor] = None
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                blocked = attn_mask
+            else:
+                blocked = attn_mask <= self.BLOCKED
+                scores = scores + attn_mask
+        if padding is not None:
+            padding = padding.view(padding.size(0), 1, 1, 1, padding.size(1))
+            blocked = padding if blocked is None else blocked | padding
+        if self.pointwise:
+            if blocked is not None:
+                scores = scores.masked_fill(blocked, 0.0)
+            return self.activation(scores)
+        scores32 = widened(scores)
+        if blocked is None:
+            return self.activation(scores32).to(scores.dtype)
+        # the least finite number, not −inf: a row with nothing to see must come out null, not NaN
+        scores32 = scores32.masked_fill(blocked, self.LEAST)
+        return self.activation(scores32).masked_fill(blocked, 0.0).to(scores.dtype)

@@ -1,0 +1,61 @@
+"""fairseq's Transformer language model with a row of the catalog as its self-attention."""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import (
+    TransformerLanguageModel,
+    TransformerLanguageModelConfig,
+    base_lm_architecture,
+    transformer_lm_big,
+)
+
+from fairseq_rela.attention.catalog import CATALOG
+from fairseq_rela.models.transformer_rela import RelaDecoder, register_architecture, set_attention, set_defaults
+
+
+@dataclass
+class TransformerLMRelaConfig(TransformerLanguageModelConfig):
+    decoder_attn: ChoiceEnum(list(CATALOG)) = field(default="rela_g", metadata={"help": "self-attention of the model"})
+
+
+@register_model("transformer_lm_rela", dataclass=TransformerLMRelaConfig)
+class TransformerLMRelaModel(TransformerLanguageModel):
+    """fairseq's `transformer_lm` and all its flags, plus `--decoder-attn`."""
+
+    @classmethod
+    def build_model(cls, args, task):
+        set_attention(args, decoder="rela_g")  # where neither the architecture nor a flag has said
+        embed_tokens = super().build_model(args, task).decoder.embed_tokens  # plain, adaptive or of characters
+        cfg = TransformerConfig.from_namespace(args)
+        cfg.decoder.attn = str(args.decoder_attn)
+        return cls(RelaDecoder(cfg, task.target_dictionary, embed_tokens, no_encoder_attn=True))
+
+
+def iwslt_de_en_architecture(args):
+    set_defaults(args, decoder_ffn_embed_dim=1024, decoder_attention_heads=4)
+    base_lm_architecture(args)
+
+
+def tiny_architecture(args):
+    set_defaults(
+        args, decoder_embed_dim=128, decoder_ffn_embed_dim=256, decoder_layers=4, decoder_attention_heads=4
+    )
+    base_lm_architecture(args)
+
+
+SIZES = {
+    "base": base_lm_architecture,
+    "big": transformer_lm_big,
+    "iwslt_de_en": iwslt_de_en_architecture,
+    "tiny": tiny_architecture,
+}
+
+
+for _attention in CATALOG:
+    register_architecture("transformer_lm_rela", f"transformer_lm_{_attention}", {"decoder": _attention}, SIZES["base"])
+    for _name, _size in SIZES.items():
+        _arch = f"transformer_lm_{_attention}_{_name}"
+        register_architecture("transformer_lm_rela", _arch, {"decoder": _attention}, _size)

@@ -1,0 +1,5 @@
+"""Importing this registers every task with fairseq."""
+
+from fairseq_rela.tasks.translation_attention import TranslationAttentionTask
+
+__all__ = ["TranslationAttentionTask"]

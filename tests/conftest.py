@@ -1,0 +1,49 @@
+"""What the tests share: the plugin registered in this process, and tiny models and sentences."""
+
+import argparse
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_rela.models
+import fairseq_rela.tasks  # noqa: F401
+
+WORDS = 30
+
+
+@pytest.fixture(scope="session")
+def dictionary():
+    """`<s> <pad> </s> <unk>` and 30 words: tokens 4 to 33."""
+    dictionary = Dictionary()
+    for i in range(WORDS):
+        dictionary.add_symbol(f"w{i}")
+    return dictionary
+
+
+@pytest.fixture
+def build(dictionary):
+    """build(arch, **flags): a newly initialised model of two layers, width 16, the same at every call."""
+
+    def build_model(arch, **flags):
+        small = {
+            f"{side}_{field}": value
+            for side in ("encoder", "decoder")
+            for field, value in (("embed_dim", 16), ("ffn_embed_dim", 32), ("layers", 2), ("attention_heads", 2))
+        }
+        args = argparse.Namespace(**{**small, **flags})
+        ARCH_CONFIG_REGISTRY[arch](args)
+        task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+        torch.manual_seed(1)
+        return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+    return build_model
+
+
+@pytest.fixture
+def batch():
+    """Three pairs, padded: the source on the left as fairseq does, the target on the right."""
+    source = torch.tensor([[4, 5, 6, 7, 8, 2], [1, 1, 9, 10, 11, 2], [1, 1, 1, 1, 12, 2]])
+    previous = torch.tensor([[2, 4, 5, 6], [2, 7, 8, 1], [2, 1, 1, 1]])
+    return {"src_tokens": source, "src_lengths": torch.tensor([6, 4, 2]), "prev_output_tokens": previous}
