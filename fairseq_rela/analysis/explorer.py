@@ -28,7 +28,7 @@ def levels(weights: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
 def packed(weights: np.ndarray) -> Dict[str, Any]:
     """The weights of a kind, (L, H, T, S), as the page unpacks them."""
     level, top = levels(weights)
-    text = base64.b64encode(zlib.compress(level.tobytes(), 9)).decode("ascii")
+    text = base64.b64encode(zlib.compress(level.tobytes())).decode("ascii")
     return {"levels": text, "top": [float(f"{value:.6g}") for value in top.reshape(-1)]}
 
 
