@@ -226,6 +226,25 @@ def test_long_sentences_are_measured_in_parts(tmp_path, monkeypatch):
     assert all(parts[kind][tau] == pytest.approx(whole[kind][tau], abs=1e-14) for kind in KINDS for tau in whole[kind])
 
 
+def test_several_processes_count_the_same(tmp_path, gold, monkeypatch, capsys):
+    dump = write_dump(tmp_path / "dump")
+    (tmp_path / "tags").write_text("A B\nA , A\nA ,\nA B\n")
+    options = ["--gold", gold, "--target-tags", tmp_path / "tags", "--shuffled", dump, "--min-count", "1"]
+    whole = analyze(tmp_path / "whole", dump, *options)
+    monkeypatch.setattr(measurement, "_PART", 1)
+    monkeypatch.setattr(measurement, "_processors", lambda: 1)
+    one = analyze(tmp_path / "one", dump, *options)
+    monkeypatch.setattr(measurement, "_processors", lambda: 2)
+    two = analyze(tmp_path / "two", dump, *options)
+    assert one == two  # to the last bit
+    for key in ("sparsity_heads", "null_rate_heads", "null_after_words", "null_after_tags", "alignment"):
+        assert whole["models"]["dump"][key] == one["models"]["dump"][key]
+    # what goes wrong in another process is told as if it had been here
+    cross = [np.full((2, 3, len(target), len(source)), np.inf) for source, target in SENTENCES]
+    broken = write_dump(tmp_path / "broken", cross=cross)
+    assert "sentence 0 has cross weights that are infinite" in fails(tmp_path / "no", capsys, broken)
+
+
 def test_other_mistakes(tmp_path, capsys):
     dump = write_dump(tmp_path / "dump")
     out = tmp_path / "out"

@@ -96,6 +96,13 @@ class AlignmentScores:
                 total = self._counts.setdefault((rows, eos), np.zeros((2, *sources.shape[:2], 3), dtype=np.int64))
                 total[half] += np.stack(counts, axis=-1)
 
+    def merge(self, other: "AlignmentScores") -> None:
+        """Add what another has counted."""
+        for key, counts in other._counts.items():
+            self._counts[key] = self._counts[key] + counts if key in self._counts else counts
+        self._sure = self._sure + other._sure
+        self._sentences = self._sentences + other._sentences
+
     def heads(self, rows: str, eos: str, half: Optional[int] = None) -> np.ndarray:
         """AER, (L, H + 1), the last column the layer's mean; over all sentences, or one half of them."""
         counts = self._counts[rows, eos]

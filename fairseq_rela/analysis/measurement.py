@@ -1,6 +1,8 @@
 """All numbers of one dump, in one pass over its sentences: memory does not grow with the corpus."""
 
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+import os
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -16,12 +18,15 @@ from fairseq_rela.analysis.nulls import (
     null_rate_variance,
     null_rows,
 )
+from fairseq_rela.analysis.progress import progress
 from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.sparsity import visible_count, visible_positions, zero_count
 from fairseq_rela.analysis.words import Words
 from fairseq_rela.errors import InputError
+from fairseq_rela.recording.dump import Record
 
 _AT_ONCE = 4_000_000  # weights
+_PART = 100  # sentences that one process counts before it reports
 
 
 class Lines(NamedTuple):
@@ -68,6 +73,12 @@ class KindTotals:
                     self.divergence[tau][some] += value.sum(axis=-1)
         return nulls
 
+    def merge(self, other: "KindTotals") -> None:
+        """Add what another has counted."""
+        self.zeros, self.nulls = self.zeros + other.zeros, self.nulls + other.nulls
+        self.visible, self.queries = self.visible + other.visible, self.queries + other.queries
+        self.divergence = {tau: self.divergence[tau] + other.divergence[tau] for tau in self.taus}
+
     @property
     def sparsity(self) -> np.ndarray:
         """(L, H)"""
@@ -83,11 +94,89 @@ class KindTotals:
         return self.divergence[tau] / max(self.queries, 1)
 
 
-def _totals(reader: DumpReader, taus: Sequence[float]) -> Dict[str, KindTotals]:
-    return {
-        kind: KindTotals(kind, info.distribution, len(info.layers), info.heads, taus)
-        for kind, info in reader.info.kinds.items()
-    }
+class Tally:
+    """All that is counted of a dump, or of a part of it."""
+
+    def __init__(self, reader: DumpReader, taus: Sequence[float]) -> None:
+        self.totals = {
+            kind: KindTotals(kind, info.distribution, len(info.layers), info.heads, taus)
+            for kind, info in reader.info.kinds.items()
+        }
+        self.scores = AlignmentScores()
+        self.after_words, self.after_tags = ConditionalNulls(), ConditionalNulls()
+
+    def add(self, reader: DumpReader, record: Record, gold: Optional[Lines], tags: Optional[Lines]) -> None:
+        """Count one sentence."""
+        for kind, total in self.totals.items():
+            weights = reader.weights(record, kind)
+            nulls = total.add(weights)
+            if kind != "cross":
+                continue
+            target = reader.target_words(record)
+            self.after_words.add(nulls, _labels(target, target.text))
+            if tags:
+                self.after_tags.add(nulls, _labels(target, tags.values[record.id]))
+            if gold:
+                links: Gold = gold.values[record.id]
+                self.scores.add(weights, reader.source_words(record), target, links, record.id % 2)
+
+    def merge(self, other: "Tally") -> None:
+        """Add what another has counted."""
+        for kind, total in self.totals.items():
+            total.merge(other.totals[kind])
+        self.scores.merge(other.scores)
+        self.after_words.merge(other.after_words)
+        self.after_tags.merge(other.after_tags)
+
+
+class _Part:
+    """Tallies a part of a dump; one in each process, with the dump opened anew: open files cannot be shared."""
+
+    here: Optional["_Part"] = None
+
+    def __init__(self, reader: DumpReader, gold: Optional[Lines], tags: Optional[Lines], taus: Sequence[float]) -> None:
+        self.reader, self.gold, self.tags, self.taus = reader, gold, tags, taus
+
+    def tally(self, first: int) -> Tally:
+        counted = Tally(self.reader, self.taus)
+        for index in range(first, min(first + _PART, len(self.reader))):
+            counted.add(self.reader, self.reader[index], self.gold, self.tags)
+        return counted
+
+
+def _begin(path: str, merge: str, *others: Any) -> None:
+    _Part.here = _Part(DumpReader(path, merge), *others)
+
+
+def _tally_here(first: int) -> Tally:
+    return _Part.here.tally(first)
+
+
+def tally(
+    reader: DumpReader, gold: Optional[Lines] = None, tags: Optional[Lines] = None, taus: Sequence[float] = ()
+) -> Tally:
+    """The whole dump counted, on as many processors as there are (four at most, for memory's sake).
+
+    Parts are the same however many processors share them, and are added in order: so are the sums.
+    """
+    parts = range(0, len(reader), _PART)
+    processes = min(_processors(), 4, len(parts))
+    with contextlib.ExitStack() as stack:
+        if processes > 1:
+            others = (reader.path, reader.merge, gold, tags, taus)
+            pool = stack.enter_context(ProcessPoolExecutor(processes, initializer=_begin, initargs=others))
+            counted = pool.map(_tally_here, parts)
+        else:
+            counted = map(_Part(reader, gold, tags, taus).tally, parts)
+        whole = Tally(reader, taus)
+        for part in progress(counted, f"{reader.path}, parts of {_PART} sentences", len(parts)):
+            whole.merge(part)
+    return whole
+
+
+def _processors() -> int:
+    """How many this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def measurement(
@@ -106,24 +195,9 @@ def measurement(
     if tags:
         reader.require("cross")
         _match_tags(reader, tags)
-    totals = _totals(reader, sorted({tau, *taus}, reverse=True))
-    scores = AlignmentScores()
-    after_words, after_tags = ConditionalNulls(), ConditionalNulls()
-    with ThreadPoolExecutor() as pool:  # numpy lets other threads run: the kinds are measured side by side
-        for record in reader:
-            weights = {kind: reader.weights(record, kind) for kind in totals}
-            measured = {kind: pool.submit(totals[kind].add, weights[kind]) for kind in totals}
-            if "cross" in totals:
-                target = reader.target_words(record)
-                if gold:
-                    links: Gold = gold.values[record.id]
-                    scores.add(weights["cross"], reader.source_words(record), target, links, record.id % 2)
-                nulls = measured["cross"].result()
-                after_words.add(nulls, _labels(target, target.text))
-                if tags:
-                    after_tags.add(nulls, _labels(target, tags.values[record.id]))
-            for one in measured.values():
-                one.result()
+    counted = tally(reader, gold, tags, sorted({tau, *taus}, reverse=True))
+    totals, scores = counted.totals, counted.scores
+    after_words, after_tags = counted.after_words, counted.after_tags
     found = {
         "model": reader.info.model,
         "attention": {kind: info.attention for kind, info in reader.info.kinds.items()},
@@ -152,11 +226,7 @@ def measurement(
 
 def null_rates(reader: DumpReader) -> Dict[str, Any]:
     """Null rates alone, by kind and layer (and head): all that is asked of a dump of shuffled targets."""
-    totals = _totals(reader, ())
-    for record in reader:
-        for kind, total in totals.items():
-            total.add(reader.weights(record, kind))
-    return _null_rates(totals)
+    return _null_rates(tally(reader).totals)
 
 
 def _null_rates(totals: Dict[str, KindTotals]) -> Dict[str, Any]:

@@ -71,6 +71,15 @@ class ConditionalNulls:
         np.add.at(self._queries, where, 1)
         np.add.at(self._nulls, where, np.moveaxis(nulls[..., kept], -1, 0).astype(np.int64))
 
+    def merge(self, other: "ConditionalNulls") -> None:
+        """Add what another has counted."""
+        if not other._index:
+            return
+        where = np.array([self._index.setdefault(label, len(self._index)) for label in other._index])
+        self._grow(other._nulls.shape[1:])
+        self._queries[where] += other._queries[: len(where)]
+        self._nulls[where] += other._nulls[: len(where)]
+
     def _grow(self, shape: Sequence[int]) -> None:
         need = len(self._index)
         if need > len(self._queries):

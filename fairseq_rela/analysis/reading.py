@@ -18,7 +18,7 @@ class DumpReader:
     """The sentences of a dump in the order of their ids. Of several hypotheses only the best (rank 0) is read."""
 
     def __init__(self, path: str, merge: str = "auto") -> None:
-        self.path = path
+        self.path, self.merge = path, merge
         self.dump = AttentionDump(path)
         self.info = self.dump.info
         self._best = np.flatnonzero(self.dump.ranks == 0)
