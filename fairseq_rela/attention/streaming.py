@@ -12,13 +12,14 @@ backward pass only q, k, v are kept, and the seed of the dropout; scores are com
 Shapes: N heads (of all sentences), T queries, S keys, width d_h; a tile is n heads × t queries × s keys.
 """
 
-from typing import Callable, Iterator, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import InPlace, widened
+from fairseq_rela.attention.parallel import for_each
 
 # Elements in a tile. On a CPU, 1 MB of float32: more leaves the cache, less pays more for calls than for products.
 CPU_TILE, DEVICE_TILE = 2**18, 2**24
@@ -46,30 +47,24 @@ def spans(length: int, longest: int) -> Tuple[Span, ...]:
 
 
 class Tiling(NamedTuple):
-    """The spans of heads, queries and keys whose products are the tiles; chosen from shapes alone."""
+    """The spans of heads, queries and keys whose products are the tiles."""
 
     heads: Tuple[Span, ...]
     queries: Tuple[Span, ...]
     keys: Tuple[Span, ...]
-    causal: bool
-
-    def visible(self, queries: Span, keys: Span) -> bool:
-        """Whether any of these queries may see any of these keys."""
-        return not self.causal or keys.start < queries.stop
 
     def number(self, heads: Span, queries: Span, keys: Span) -> int:
         """A number no other tile has."""
         return (heads.number * len(self.queries) + queries.number) * len(self.keys) + keys.number
 
 
-def tiling(heads: int, queries: int, keys: int, causal: bool, elements: int) -> Tiling:
-    """Tiles of at most `elements`, or one head's where that is more."""
-    side = FULL_SIDE
-    if causal:
-        side = min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1])
-    rows, columns = spans(queries, side), spans(keys, side)
-    largest = max(1, -(-queries // max(1, len(rows)))) * max(1, -(-keys // max(1, len(columns))))
-    return Tiling(spans(heads, max(1, elements // largest)), rows, columns, causal)
+def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
+    """Tiles for queries (N, T, d_h) and keys (N, S, d_h), chosen by their shapes and what kind of device it is."""
+    side = min(max(q.size(1) // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]) if causal else FULL_SIDE
+    queries, keys = spans(q.size(1), side), spans(k.size(1), side)
+    rows, columns = (max((s.stop - s.start for s in dim), default=1) for dim in (queries, keys))
+    elements = CPU_TILE if q.device.type == "cpu" else DEVICE_TILE
+    return Tiling(spans(q.size(0), max(1, elements // (rows * columns))), queries, keys)
 
 
 class Scratch:
@@ -92,19 +87,26 @@ def product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0, more: bool = 
     return torch.baddbmm(out, a, b, beta=1 if more else 0, alpha=scale, out=out)
 
 
+class Part(NamedTuple):
+    """A place in a larger piece of memory, from element `start` on."""
+
+    memory: Tensor
+    start: int
+
+    def __call__(self, *shape: int) -> Tensor:
+        return self.memory.view(-1)[self.start : self.start + shape[0] * shape[1] * shape[2]].view(shape)
+
+
 class Sum:
     """A sum of matrix products (n, rows, d_h) that ends up in `target`, wherever that lies in memory.
 
     Torch's batched product is fast only into contiguous memory.
     """
 
-    def __init__(self, target: Tensor, scratch: Optional[Scratch] = None):
+    def __init__(self, target: Tensor, scratch: Callable[..., Tensor]):
         self.target = target
         self.empty = True
-        if target.is_contiguous():
-            self.total = target
-        else:
-            self.total = scratch(*target.shape) if scratch else torch.empty(target.shape).to(target)
+        self.total = target if target.is_contiguous() else scratch(*target.shape)
 
     def add(self, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
         product(a, b, self.total, scale, more=not self.empty)
@@ -132,107 +134,128 @@ class Dropout:
         return mask.bernoulli_(keep, generator=self.generator).mul_(1.0 / keep if keep > 0 else 0.0)
 
 
-class Pass:
-    """What the forward and the backward pass do alike: walk the tiles, and compute their scores."""
+class How(NamedTuple):
+    """What is to be computed, of q, k and v: see `streaming_attention`."""
 
-    def __init__(self, q: Tensor, k: Tensor, causal: bool, scale: float, dropout: float, seed: int):
-        wide = widened(q.new_empty(0))
-        elements = CPU_TILE if q.device.type == "cpu" else DEVICE_TILE
-        self.tiling = tiling(q.size(0), q.size(1), k.size(1), causal, elements)
-        self.scale = scale
-        self.scores_memory, self.other_memory, self.sum_memory = Scratch(wide), Scratch(wide), Scratch(wide)
-        self.dropout = Dropout(dropout, seed, wide) if dropout > 0 else None
+    function: Callable[[Tensor], Tensor]
+    in_place: Optional[InPlace]
+    causal: bool
+    scale: float
+    dropout: float
+    seed: int
+
+
+class Tiles:
+    """The tiles of some heads, and their scores and dropout masks; each thread has its own, with its own memory."""
+
+    def __init__(self, how: How, plan: Tiling, like: Tensor):
+        self.how, self.plan = how, plan
+        self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "dq", "dk", "dv", "heads")}
+        self.dropout = Dropout(how.dropout, how.seed, like) if how.dropout > 0 else None
+
+    def visible(self, queries: Span, keys: Span) -> bool:
+        """Whether any of these queries may see any of these keys."""
+        return not self.how.causal or keys.start < queries.stop
+
+    def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> Tensor:
+        """Zero what belongs to keys that come after the query."""
+        if self.how.causal and keys.stop > queries.start + 1:
+            tile.tril_(queries.start - keys.start)
+        return tile
 
     def scores(self, q: Tensor, k: Tensor, queries: Span, keys: Span) -> Tensor:
         """scale · q kᵀ (n, t, s) of a tile; the future's are 0, whose weight is 0."""
-        scores = product(q, k.transpose(1, 2), self.scores_memory(q.size(0), q.size(1), k.size(1)), self.scale)
-        if self.tiling.causal and keys.stop > queries.start + 1:
-            scores.tril_(queries.start - keys.start)
-        return scores
+        memory = self.scratch["scores"](q.size(0), q.size(1), k.size(1))
+        return self.hide_future(product(q, k.transpose(1, 2), memory, self.how.scale), queries, keys)
 
-    def mask(self, scores: Tensor, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
+    def mask(self, weights: Tensor, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
         """The dropout mask (n, t, s) of a tile, or None."""
         if self.dropout is None:
             return None
-        return self.dropout.mask(scores.shape, self.tiling.number(heads, queries, keys))
+        return self.dropout.mask(weights.shape, self.plan.number(heads, queries, keys))
 
-    def keys_seen(self, queries: Span) -> Iterator[Span]:
-        return (keys for keys in self.tiling.keys if self.tiling.visible(queries, keys))
+    def forward(self, chosen: Sequence[Span], q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        """The chosen heads of `out` (N, T, d_h): z = f(s) v, summed over tiles of keys."""
+        weigh = self.how.in_place.forward if self.how.in_place else self.how.function
+        for heads in chosen:
+            q_n, k_n, v_n = (widened(heads.of(x, 0)) for x in (q, k, v))
+            for queries in self.plan.queries:
+                q_t = queries.of(q_n, 1)
+                total = Sum(queries.of(heads.of(out, 0), 1), self.scratch["heads"])
+                for keys in self.plan.keys:
+                    if self.visible(queries, keys):
+                        weights = weigh(self.scores(q_t, keys.of(k_n, 1), queries, keys))
+                        mask = self.mask(weights, heads, queries, keys)
+                        total.add(weights if mask is None else mask.mul_(weights), keys.of(v_n, 1))
+                total.finish()
 
-    def queries_seeing(self, keys: Span) -> Iterator[Span]:
-        return (queries for queries in self.tiling.queries if self.tiling.visible(queries, keys))
+    def backward(
+        self, chosen: Sequence[Span], qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]
+    ) -> None:
+        """The chosen heads of dq (N, T, d_h), dk and dv (N, S, d_h), from those of the output's, `grad` (N, T, d_h)."""
+        for heads in chosen:
+            q, k, v, dz = (widened(heads.of(x, 0)) for x in (*qkv, grad))
+            dq, dk, dv = (heads.of(x, 0) for x in gradients)
+            dq_memory = self.scratch["dq"](*dq.shape)  # for all its tiles, which are summed over the outer loop
+            dq_sums = [
+                Sum(queries.of(dq, 1), Part(dq_memory, queries.start * dq.size(0) * dq.size(2)))
+                for queries in self.plan.queries
+            ]
+            for keys in self.plan.keys:
+                k_s, v_s = keys.of(k, 1), keys.of(v, 1)
+                dk_sum, dv_sum = Sum(keys.of(dk, 1), self.scratch["dk"]), Sum(keys.of(dv, 1), self.scratch["dv"])
+                for queries in self.plan.queries:
+                    if self.visible(queries, keys):
+                        q_t, dz_t = queries.of(q, 1), queries.of(dz, 1)
+                        weights, derive = self.differentiated(self.scores(q_t, k_s, queries, keys))
+                        da = product(dz_t, v_s.transpose(1, 2), self.scratch["gradient"](*weights.shape))
+                        mask = self.mask(weights, heads, queries, keys)
+                        if mask is not None:
+                            da.mul_(mask)
+                        dv_sum.add((weights if mask is None else mask.mul_(weights)).transpose(1, 2), dz_t)
+                        ds = self.hide_future(derive(da), queries, keys)
+                        dk_sum.add(ds.transpose(1, 2), q_t, self.how.scale)
+                        dq_sums[queries.number].add(ds, k_s, self.how.scale)
+                dk_sum.finish()
+                dv_sum.finish()
+            for dq_sum in dq_sums:
+                dq_sum.finish()
 
-
-def differentiated(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """f(scores), and the map from its gradient to the scores', for any f: by autograd, on this tile alone."""
-    with torch.enable_grad():
-        scores = scores.detach().requires_grad_()
-        weights = function(scores)
-    return weights.detach(), lambda gradient: torch.autograd.grad(weights, scores, gradient)[0]
+    def differentiated(self, scores: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """f(s), and the map from its gradient to that of s. Where f has no faster way: by autograd, on this tile."""
+        if self.how.in_place is not None:
+            weights, backward = self.how.in_place.forward(scores), self.how.in_place.backward
+            return weights, lambda gradient: backward(gradient, weights)
+        with torch.enable_grad():
+            scores = scores.detach().requires_grad_()
+            weights = self.how.function(scores)
+        return weights.detach(), lambda gradient: torch.autograd.grad(weights, scores, gradient)[0]
 
 
 class StreamingAttention(torch.autograd.Function):
     """See `streaming_attention`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, function, in_place, causal, scale, dropout, seed):
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         ctx.save_for_backward(q, k, v)
-        ctx.options = function, in_place, causal, scale, dropout, seed
-        weigh = in_place.forward if in_place else function
-        out = torch.empty_like(q, dtype=widened(q.new_empty(0)).dtype)  # in the layout of q: see `streaming_attention`
+        ctx.how = how
+        out = torch.empty_like(q, dtype=widened(q.new_empty(0)).dtype)
+        plan = tiling(q, k, how.causal)
         with torch.autocast(q.device.type, enabled=False):
-            work = Pass(q, k, causal, scale, dropout, seed)
-            for heads in work.tiling.heads:
-                q_n, k_n, v_n = (widened(heads.of(x, 0)) for x in (q, k, v))
-                for queries in work.tiling.queries:
-                    q_t = queries.of(q_n, 1)
-                    total = Sum(queries.of(heads.of(out, 0), 1), work.sum_memory)
-                    for keys in work.keys_seen(queries):
-                        weights = weigh(work.scores(q_t, keys.of(k_n, 1), queries, keys))
-                        mask = work.mask(weights, heads, queries, keys)
-                        total.add(weights if mask is None else mask.mul_(weights), keys.of(v_n, 1))
-                    total.finish()
+            for_each(lambda heads: Tiles(how, plan, out).forward(heads, q, k, v, out), plan.heads, q.device)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):
-        q, k, v = ctx.saved_tensors
-        function, in_place, causal, scale, dropout, seed = ctx.options
-        wide = torch.float32 if grad.dtype == torch.float32 else grad.dtype
-        dq, dk, dv = (torch.empty_like(x, dtype=wide) for x in (q, k, v))
-        with torch.autocast(q.device.type, enabled=False):
-            work = Pass(q, k, causal, scale, dropout, seed)
-            dk_memory, dv_memory = Scratch(dk), Scratch(dk)
-            for heads in work.tiling.heads:
-                q_n, k_n, v_n, grad_n = (widened(heads.of(x, 0)) for x in (q, k, v, grad))
-                dq_sums = [Sum(queries.of(heads.of(dq, 0), 1)) for queries in work.tiling.queries]
-                for keys in work.tiling.keys:
-                    k_s, v_s = keys.of(k_n, 1), keys.of(v_n, 1)
-                    dk_sum = Sum(keys.of(heads.of(dk, 0), 1), dk_memory)
-                    dv_sum = Sum(keys.of(heads.of(dv, 0), 1), dv_memory)
-                    for queries in work.queries_seeing(keys):
-                        q_t, grad_t = queries.of(q_n, 1), queries.of(grad_n, 1)
-                        scores = work.scores(q_t, k_s, queries, keys)
-                        if in_place:
-                            weights, derive = in_place.forward(scores), None
-                        else:
-                            weights, derive = differentiated(function, scores)
-                        weights_grad = torch.bmm(grad_t, v_s.transpose(1, 2), out=work.other_memory(*weights.shape))
-                        mask = work.mask(weights, heads, queries, keys)
-                        if mask is not None:
-                            weights_grad.mul_(mask)
-                        dv_sum.add((weights if mask is None else mask.mul_(weights)).transpose(1, 2), grad_t)
-                        scores_grad = in_place.backward(weights_grad, weights) if in_place else derive(weights_grad)
-                        if causal and keys.stop > queries.start + 1 and not in_place:
-                            scores_grad = scores_grad.tril(queries.start - keys.start)
-                        dk_sum.add(scores_grad.transpose(1, 2), q_t, scale)
-                        dq_sums[queries.number].add(scores_grad, k_s, scale)
-                    dk_sum.finish()
-                    dv_sum.finish()
-                for dq_sum in dq_sums:
-                    dq_sum.finish()
-        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None, None, None, None, None
+    def backward(ctx, grad: Tensor):
+        qkv = ctx.saved_tensors
+        gradients = [torch.empty_like(x, dtype=grad.dtype) for x in qkv]
+        plan = tiling(*qkv[:2], ctx.how.causal)
+        with torch.autocast(grad.device.type, enabled=False):
+            for_each(
+                lambda heads: Tiles(ctx.how, plan, grad).backward(heads, qkv, grad, gradients), plan.heads, grad.device
+            )
+        return (*(d.to(x.dtype) for d, x in zip(gradients, qkv)), None)
 
 
 def streaming_attention(
@@ -258,4 +281,4 @@ def streaming_attention(
     """
     # from torch's CPU generator: no device is waited for, and recomputed activations draw the same again
     seed = int(torch.randint(2**31, (1,))) if dropout > 0 else 0
-    return StreamingAttention.apply(q, k, v, function, in_place, causal, scale, dropout, seed)
+    return StreamingAttention.apply(q, k, v, How(function, in_place, causal, scale, dropout, seed))
