@@ -16,6 +16,7 @@ COMMANDS = {
     "user-dir": ("fairseq_rela.user_dir", "print the directory to give to fairseq's --user-dir"),
     "toy-corpus": ("fairseq_rela.corpus.command", "write a parallel corpus made by rule, with gold word alignments"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
+    "bench": ("fairseq_rela.bench.command", "measure speed and memory against stock fairseq and entmax"),
 }
 
 

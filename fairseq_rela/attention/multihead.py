@@ -87,8 +87,8 @@ class CatalogAttention(MultiheadAttention):
         """
         assert not before_softmax, "before_softmax: weights here are act(scores), which need not be a softmax"
         if not torch.jit.is_scripting():  # TorchScript compiles nothing below this line
-            shown = need_weights or need_head_weights
-            if not shown and incremental_state is None and self._streams(attn_mask):
+            asked = need_weights or need_head_weights
+            if not asked and incremental_state is None and self._streams(attn_mask):
                 return self._streamed(query, key, value, key_padding_mask, causal=attn_mask is not None), None
         tgt_len, bsz, _ = query.size()
         q = self.q_proj(query) * self.scaling
