@@ -213,8 +213,8 @@ class CatalogAttention(MultiheadAttention):
         return k, v, padding
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(S, N, d) → (N, H, S, d_h)"""
-        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3).contiguous()
+        """(S, N, d) → (N, H, S, d_h), where it lies in memory"""
+        return x.reshape(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _joined_padding(
         self, past: Optional[Tensor], new: Optional[Tensor], past_len: int, new_k: Tensor
