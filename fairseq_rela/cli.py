@@ -22,6 +22,7 @@ COMMANDS = {
     "aer": ("fairseq_rela.analysis.aer_command", "score word links against gold links (alignment error rate)"),
     "filter": ("fairseq_rela.analysis.filter_command", "split a corpus by the quality of its pairs"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
+    "bench": ("fairseq_rela.bench.command", "measure speed and memory against stock fairseq and entmax"),
 }
 
 

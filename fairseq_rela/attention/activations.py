@@ -5,7 +5,7 @@ before it. A *rowwise* one weighs a score against its row; its rows are distribu
 An activation is one line in `ACTIVATIONS`.
 """
 
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Optional
 
 import torch
 from torch import Tensor, nn
@@ -42,18 +42,29 @@ class FromEntmax(nn.Module):
         )
 
 
+class InPlace(NamedTuple):
+    """A pointwise activation whose derivative the weights tell, so that they may overwrite the scores."""
+
+    forward: Callable[[Tensor], Tensor]  # scores → weights, in their memory
+    backward: Callable[[Tensor, Tensor], Tensor]  # gradient of the weights, weights → of the scores, in its memory
+
+
 class Activation(NamedTuple):
     """How scores (…, T, S) become weights (…, T, S)."""
 
     build: Callable[[], nn.Module]
     pointwise: bool
+    in_place: Optional[InPlace] = None  # only for speed
+
+
+RELU = InPlace(torch.relu_, lambda grad, weights: torch.ops.aten.threshold_backward(grad, weights, 0, grad_input=grad))
 
 
 ACTIVATIONS = {
     "softmax": Activation(lambda: nn.Softmax(dim=-1), pointwise=False),
     "sparsemax": Activation(lambda: FromEntmax("sparsemax"), pointwise=False),
     "entmax15": Activation(lambda: FromEntmax("entmax15"), pointwise=False),
-    "relu": Activation(nn.ReLU, pointwise=True),
+    "relu": Activation(nn.ReLU, pointwise=True, in_place=RELU),
     "gelu": Activation(nn.GELU, pointwise=True),
     "leaky_relu": Activation(nn.LeakyReLU, pointwise=True),
 }

@@ -18,6 +18,7 @@ from torch import Tensor
 from fairseq_rela.attention.activations import ACTIVATIONS, widened
 from fairseq_rela.attention.catalog import attention
 from fairseq_rela.attention.norms import NORMS
+from fairseq_rela.attention.streaming import streaming_attention
 from fairseq_rela.errors import InputError
 
 
@@ -44,7 +45,9 @@ class CatalogAttention(MultiheadAttention):
     # float32's least finite number; rowwise scores are never narrower
     LEAST = -3.4028234663852886e38
 
-    def __init__(self, name: str, embed_dim: int, num_heads: int, **options):
+    def __init__(self, name: str, embed_dim: int, num_heads: int, future_masked: bool = False, **options):
+        """`future_masked`: a square `attn_mask` is always fairseq's future mask, as in its decoders' self-attention;
+        knowing it, nobody has to look at the mask, which on a GPU would mean waiting for it."""
         row = attention(name)
         if embed_dim % num_heads != 0:
             raise InputError(
@@ -54,6 +57,7 @@ class CatalogAttention(MultiheadAttention):
         self.name = name
         self.pointwise = ACTIVATIONS[row.activation].pointwise
         self.activation = ACTIVATIONS[row.activation].build()
+        self.future_masked = future_masked
         self.normed = row.norm != "none"
         self.norm = NORMS[row.norm](embed_dim)
 
@@ -82,6 +86,10 @@ class CatalogAttention(MultiheadAttention):
         Returns: output (T, B, d), weights or None
         """
         assert not before_softmax, "before_softmax: weights here are act(scores), which need not be a softmax"
+        if not torch.jit.is_scripting():  # TorchScript compiles nothing below this line
+            asked = need_weights or need_head_weights
+            if not asked and incremental_state is None and self._streams(attn_mask):
+                return self._streamed(query, key, value, key_padding_mask, causal=attn_mask is not None), None
         tgt_len, bsz, _ = query.size()
         q = self.q_proj(query) * self.scaling
         k, v, padding = self._keys_values(query, key, value, key_padding_mask, incremental_state, static_kv)
@@ -109,6 +117,42 @@ class CatalogAttention(MultiheadAttention):
             return output, None
         shown = weights.permute(1, 0, 2, 3, 4).reshape(self.num_heads, bsz, tgt_len, src_len)
         return output, shown if need_head_weights else shown.mean(dim=0)
+
+    @torch.jit.unused
+    def _streams(self, attn_mask: Optional[Tensor]) -> bool:
+        """Whether streaming attention computes this: pointwise weights, and no mask but the future's."""
+        return self.pointwise and (
+            attn_mask is None or (self.future_masked and attn_mask.size(0) == attn_mask.size(1))
+        )
+
+    @torch.jit.unused
+    def _streamed(
+        self, query: Tensor, key: Optional[Tensor], value: Optional[Tensor], padding: Optional[Tensor], causal: bool
+    ) -> Tensor:
+        """The output (T, B, d) where nobody asks for weights: they are never all in memory."""
+        if self.self_attention:
+            key = value = query
+        assert key is not None and value is not None
+        k = self.k_proj(key)
+        if padding is not None:
+            k = k.masked_fill(padding.to(torch.bool).t().unsqueeze(-1), 0.0)
+        heads = streaming_attention(
+            self._by_head(self.q_proj(query)),
+            self._by_head(k),
+            self._by_head(self.v_proj(value)),
+            self.activation,
+            ACTIVATIONS[attention(self.name).activation].in_place,
+            causal,
+            self.scaling,
+            self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0,
+        )
+        heads = heads.transpose(0, 1).reshape(query.size())
+        return self.out_proj(self.norm(heads).to(query.dtype))
+
+    @torch.jit.unused
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(S, B, d) → (B × H, S, d_h), where it lies in memory"""
+        return x.reshape(x.size(0), x.size(1) * self.num_heads, self.head_dim).transpose(0, 1)
 
     def _keys_values(
         self,
@@ -169,8 +213,8 @@ class CatalogAttention(MultiheadAttention):
         return k, v, padding
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(S, N, d) → (N, H, S, d_h)"""
-        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3).contiguous()
+        """(S, N, d) → (N, H, S, d_h), where it lies in memory"""
+        return x.reshape(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _joined_padding(
         self, past: Optional[Tensor], new: Optional[Tensor], past_len: int, new_k: Tensor

@@ -6,11 +6,12 @@ nothing — so none of them has a bias. A norm is one line in `NORMS`.
 """
 
 import math
-from typing import Callable, Dict
+from typing import Callable, Dict, Iterable, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import widened
 
@@ -60,6 +61,54 @@ class LayerNorm(nn.Module):
         return F.layer_norm(z, [z.size(-1)], self.gain.to(z.dtype), None, 1e-5)
 
 
+class GatedRMSNorm(torch.autograd.Function):
+    """σ(w ⊙ z) ⊙ RMSNorm(z) with its gradient written out, some rows at a time.
+
+    The same as the formula, in a third of the time on a CPU: autograd would pass over z once for every
+    operation, and keep what each of them gave.
+
+        n = z r      r = 1 / √(mean(z²) + eps)      σ = σ(w ⊙ z)      t = dy ⊙ σ ⊙ n ⊙ g
+        dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
+    """
+
+    ROWS = 2**17  # elements at a time: 512 kB of float32 stay in the cache; a device takes all at once
+
+    @staticmethod
+    def parts(*tensors: Tensor) -> Iterable[Tuple[Tensor, ...]]:
+        """The tensors (…, d), some rows (n, d) of each at a time."""
+        flat = [x.reshape(-1, x.size(-1)) for x in tensors]
+        rows = max(1, GatedRMSNorm.ROWS // flat[0].size(1)) if flat[0].device.type == "cpu" else max(1, len(flat[0]))
+        return zip(*(x.split(rows) for x in flat))
+
+    @staticmethod
+    def forward(ctx, z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
+        z = z.contiguous()
+        out, scale = torch.empty_like(z), z.new_empty(z.shape[:-1] + (1,))
+        for z_n, out_n, r in GatedRMSNorm.parts(z, out, scale):
+            torch.mean(torch.mul(z_n, z_n, out=out_n), dim=-1, keepdim=True, out=r)
+            r.add_(eps).rsqrt_()
+            torch.mul(z_n, gate, out=out_n).sigmoid_().mul_(z_n).mul_(r).mul_(gain)
+        ctx.save_for_backward(z, gate, gain, scale)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        z, gate, gain, scale = ctx.saved_tensors
+        dz, dgate, dgain = torch.empty_like(z), torch.zeros_like(gate), torch.zeros_like(gain)
+        for z_n, grad_n, r, dz_n in GatedRMSNorm.parts(z, grad, scale, dz):
+            sigma = torch.sigmoid(z_n * gate)
+            n, dy = z_n * r, grad_n * sigma
+            t = dy * n
+            dgain += t.sum(0)
+            t.mul_(gain)
+            torch.mul(dy, gain, out=dz_n).addcmul_(n, t.mean(-1, keepdim=True), value=-1).mul_(r)
+            t.addcmul_(t, sigma, value=-1)
+            dz_n.addcmul_(t, gate)
+            dgate += t.mul_(z_n).sum(0)
+        return dz, dgate, dgain, None
+
+
 class Gated(nn.Module):
     """σ(w ⊙ z) ⊙ norm(z) (paper, Equation 7): the gate sees the scale that the norm removes."""
 
@@ -70,6 +119,10 @@ class Gated(nn.Module):
 
     def forward(self, heads: Tensor) -> Tensor:
         z = widened(heads)
+        if not torch.jit.is_scripting():  # TorchScript does not take a Python autograd function
+            differentiated = torch.is_grad_enabled()
+            if differentiated and isinstance(self.norm, RMSNorm):
+                return GatedRMSNorm.apply(z, self.gate.to(z.dtype), self.norm.gain.to(z.dtype), self.norm.EPS)
         return torch.sigmoid(self.gate.to(z.dtype) * z) * self.norm(z)
 
 

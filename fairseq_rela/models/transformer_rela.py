@@ -73,6 +73,7 @@ class RelaDecoderLayer(TransformerDecoderLayerBase):
             cfg.decoder.attn,
             embed_dim,
             cfg.decoder.attention_heads,
+            future_masked=True,
             dropout=cfg.attention_dropout,
             self_attention=not cfg.cross_self_attention,
             q_noise=self.quant_noise,
@@ -143,8 +144,31 @@ class RelaEncoder(TransformerEncoderBase):
 
 
 class RelaDecoder(TransformerDecoderBase):
+    """fairseq's decoder on our layers; in training it asks for no weights unless it is told whose."""
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return _wrapped(RelaDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ):
+        """fairseq's, with another default: it asks the last layer for its weights, which nobody reads in training."""
+        if alignment_layer is None and self.training:
+            alignment_layer = -1  # of no layer
+        return self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
 
 
 @register_model("transformer_rela")

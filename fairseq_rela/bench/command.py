@@ -1,0 +1,147 @@
+"""Measure speed and memory against stock fairseq, torch's fused softmax attention and the entmax package.
+
+    fairseq-rela bench op                    attention alone
+    fairseq-rela bench train                 a training step of a whole model
+    fairseq-rela bench decode                beam search
+    fairseq-rela bench memory                peak memory of attention alone
+
+All that is compared is measured in turn in one run. `ratio` is baseline ÷ ours: above 1, ours is faster.
+`spread` is the interquartile range of the ratio over the repeats; `limit` is what the ratio would be at
+most: the same work with attention reduced to its two matrix products (op) or removed (train, decode).
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import sys
+import tempfile
+from typing import Callable, List
+
+from fairseq_rela.errors import InputError
+
+BENCHES = {
+    "op": "attention alone: forward, and forward and backward",
+    "train": "a training step of a whole model",
+    "decode": "beam search with a whole model",
+    "memory": "peak growth of forward and backward",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    benches = parser.add_subparsers(dest="bench", metavar="{" + ",".join(BENCHES) + "}", required=True)
+    for name, help_line in BENCHES.items():
+        module = importlib.import_module(f"fairseq_rela.bench.{name}")
+        bench = benches.add_parser(
+            name, help=help_line, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.add_arguments(bench)
+        bench.add_argument("--repeats", type=int, default=5, help="(default: %(default)s)")
+        bench.add_argument("--threads", type=int, metavar="N", help="of torch (default: as many as it likes)")
+        bench.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+        bench.add_argument("--json", metavar="FILE", help="write the results to FILE")
+        bench.add_argument("--plot", metavar="FILE.png", help="draw the results")
+
+
+def progress_bar(total: int) -> Callable[[int], None]:
+    """A function to call with the number done; it draws on a terminal only."""
+    if not sys.stderr.isatty():
+        return lambda done: None
+
+    def draw(done: int) -> None:
+        end = "\n" if done == total else ""
+        print(f"\r[{'#' * (30 * done // total):<30}] {done}/{total} measured", end=end, file=sys.stderr, flush=True)
+
+    return draw
+
+
+def table(results: List, memory: bool) -> List[str]:
+    """The results as lines of text."""
+    unit, scale = ("MB", 1e-6) if memory else ("ms", 1e3)
+    lines = [f"{'case':<32}{'ours ' + unit:>12}{'baseline ' + unit:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"]
+    for r in results:
+        limit = f"{r.baseline / r.limit:.2f}" if r.limit else "-"
+        lines.append(
+            f"{r.case:<32}{r.ours * scale:>12.1f}{r.baseline * scale:>14.1f}{r.ratio:>8.2f}{r.spread:>8.2f}{limit:>8}"
+        )
+    softmax = [math.log(r.ratio) for r in results if not r.case.endswith(("/entmax15", "/sparsemax"))]
+    lines.append(f"geometric mean of the ratios to softmax: {math.exp(sum(softmax) / len(softmax)):.2f}")
+    return lines
+
+
+def write_json(results: List, path: str) -> None:
+    """Write the file whole or not at all."""
+    directory = os.path.dirname(os.path.abspath(path))
+    handle, unfinished = tempfile.mkstemp(dir=directory, prefix=os.path.basename(path), suffix=".unfinished")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump([r.as_json() for r in results], file, indent=1)
+            file.write("\n")
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
+
+
+def pyplot():
+    """matplotlib's, without a display."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError("--plot needs matplotlib: pip install matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot(results: List, path: str) -> None:
+    """A bar a case: its ratio and spread, with a line where both are equal."""
+    figure, axes = pyplot().subplots(figsize=(8, 1 + 0.3 * len(results)))
+    names = [r.case for r in results]
+    axes.barh(names, [r.ratio for r in results], xerr=[r.spread / 2 for r in results], color="tab:blue", capsize=2)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xlabel("baseline ÷ ours (above 1: ours is better)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse now what would fail after the measuring."""
+    numbers = {"--repeats": [args.repeats], "--lengths": args.lengths, "--threads": [args.threads or 1]}
+    for flag, values in numbers.items():
+        if min(values) < 1:
+            raise InputError(f"{flag} {min(values)}: give at least 1")
+    for path in (args.json, args.plot):
+        directory = os.path.dirname(os.path.abspath(path)) if path else "."
+        if not os.path.isdir(directory):
+            raise InputError(f"{path}: there is no directory {directory}")
+    if args.plot:
+        pyplot()
+
+
+def run(args: argparse.Namespace) -> None:
+    import torch
+
+    check(args)
+    try:
+        device = torch.device(args.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    bench = importlib.import_module(f"fairseq_rela.bench.{args.bench}")
+    found: List = []
+    draw = progress_bar(bench.steps(args))
+    for i, results in enumerate(bench.results(args, device), 1):
+        found += results
+        draw(i)
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, median of {args.repeats}")
+    print("\n".join(table(found, memory=args.bench == "memory") + bench.notes(args, found)))
+    if args.json:
+        write_json(found, args.json)
+    if args.plot:
+        plot(found, args.plot)

@@ -1,0 +1,62 @@
+"""Decoding: beam search by a newly initialised model, against stock fairseq's `transformer` (paper, Table 2, Figure 2).
+
+One sentence of each of --lengths source tokens; every model writes exactly --output-length tokens. `limit` is the
+stock model without attention. Figure 2: --lengths 10 20 40 80 160 320 --plot figure2.png
+"""
+
+import argparse
+from typing import Callable, Iterator, List
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_rela.bench import models
+from fairseq_rela.bench.timing import Result, compare
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models.add_arguments(parser)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 500], metavar="N")
+    parser.add_argument("--output-length", type=int, default=50, metavar="N", help="tokens (default: 50)")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--entmax", action="store_true", help="also against entmax15 and sparsemax")
+
+
+def search(model: torch.nn.Module, batch: dict, args: argparse.Namespace, words) -> Callable[[], None]:
+    """A function that translates the batch once."""
+    model.eval()
+    model.make_generation_fast_(beamable_mm_beam_size=None, need_attn=False)  # as fairseq-generate does
+    generator = SequenceGenerator(
+        [model], words, beam_size=args.beam, max_len_a=0, max_len_b=args.output_length, min_len=args.output_length
+    )
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+
+    def run() -> None:
+        with torch.no_grad():
+            generator.generate([model], sample)
+
+    return run
+
+
+def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
+    words = models.dictionary(args.vocabulary)
+    entmax = ("entmax15", "sparsemax") if args.entmax else ()
+    contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in entmax}}
+    built = {name: models.build(a, args.size, words).to(device) for name, a in contenders.items()}
+    for length in args.lengths:
+        batch, _ = models.sentences(1, length, words, device)
+        runs = {name: search(model, batch, args, words) for name, model in built.items()}
+        cases = {f"decode/{length}": "stock", **{f"decode/{length}/{name}": name for name in entmax}}
+        yield compare(cases, runs, args.repeats, device)
+
+
+def steps(args: argparse.Namespace) -> int:
+    return len(args.lengths)
+
+
+def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+    return [
+        f"{r.case}: {args.output_length / r.ours:.1f} tokens a second, stock {args.output_length / r.baseline:.1f}"
+        for r in found
+        if r.case.count("/") == 1
+    ]

@@ -1,0 +1,82 @@
+"""Models of one size with each attention, and random sentences for them."""
+
+import argparse
+from typing import Dict, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+import fairseq_rela.models  # noqa: F401
+from fairseq_rela.models.transformer_rela import FUSED_COPIES, SIZES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--attention", default="rela_g", help="ours: a name of the catalog (default: rela_g)")
+    parser.add_argument("--size", choices=list(SIZES), default="base", help="of all the models (default: base)")
+    parser.add_argument("--vocabulary", type=int, default=4000, metavar="N", help="tokens (default: 4000)")
+
+
+class NoAttention(nn.Module):
+    """In the place of an attention: its queries, as they are."""
+
+    def forward(self, query, key=None, value=None, **options):
+        return query, None
+
+    def _get_input_buffer(self, incremental_state):
+        return {}
+
+
+def dictionary(words: int) -> Dictionary:
+    found = Dictionary()
+    for i in range(words - len(found)):
+        found.add_symbol(f"w{i}")
+    return found
+
+
+def build(attention: str, size: str, words: Dictionary, **flags) -> nn.Module:
+    """A newly initialised model: "stock" is fairseq's `transformer`, "limit" the same without attention."""
+    args = argparse.Namespace(**flags, max_source_positions=4096, max_target_positions=4096)
+    stock = attention in ("stock", "limit")
+    if stock:
+        SIZES[size](args)
+    arch = "transformer" if stock else f"transformer_{attention}_{size}"
+    ARCH_CONFIG_REGISTRY[arch](args)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    torch.manual_seed(1)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    if attention == "limit":
+        for module in list(model.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, MultiheadAttention):
+                    setattr(module, name, NoAttention())
+            for copy in FUSED_COPIES:  # fairseq 0.12.2's fused encoder layer would attend all the same
+                module._parameters.pop(copy, None)
+            if hasattr(module, "BT_version"):
+                module.BT_version = False
+            if hasattr(module, "can_use_fastpath"):
+                module.can_use_fastpath = False
+    return model
+
+
+def parameters(model: nn.Module) -> int:
+    """How many the model has, without the second copies of fairseq 0.12.2."""
+    return sum(p.numel() for n, p in model.named_parameters() if n.rpartition(".")[2] not in FUSED_COPIES)
+
+
+def sentences(count: int, length: int, words: Dictionary, device: torch.device) -> Tuple[Dict[str, Tensor], Tensor]:
+    """A batch of about `length` tokens a sentence, as fairseq collates it, and its targets (B, T)."""
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(words.nspecial, len(words), (2, count, length), generator=draw)
+    tokens[..., -1] = words.eos()
+    shorter = torch.randint(0, max(1, length // 5), (count,), generator=draw)
+    shorter[0] = 0
+    place = torch.arange(length)
+    source = tokens[0].masked_fill(place < shorter.unsqueeze(1), words.pad())  # padded on the left
+    target = tokens[1].masked_fill(place >= length - shorter.unsqueeze(1), words.pad())
+    previous = target.roll(1, 1)
+    previous[:, 0] = words.eos()
+    batch = {"src_tokens": source, "src_lengths": length - shorter, "prev_output_tokens": previous}
+    return {name: x.to(device) for name, x in batch.items()}, target.to(device)

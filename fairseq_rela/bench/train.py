@@ -1,0 +1,66 @@
+"""Training: forward, backward and optimizer step of a whole model, against stock fairseq's `transformer`.
+
+Random sentences of about --lengths tokens, --tokens in a batch, dropout 0.1. `limit` is the stock model
+without attention. Parameters are printed too (paper, Table 2).
+"""
+
+import argparse
+from typing import Callable, Iterator, List
+
+import torch
+import torch.nn.functional as F
+
+from fairseq_rela.bench import models
+from fairseq_rela.bench.timing import Result, compare
+
+ENTMAX = ("entmax15", "sparsemax")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models.add_arguments(parser)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 512, 2048], metavar="N")
+    parser.add_argument("--tokens", type=int, default=1024, help="in a batch, at least one sentence (default: 1024)")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument(
+        "--entmax-lengths", type=int, nargs="*", default=[25], metavar="N", help="also against entmax (default: 25)"
+    )
+
+
+def step(model: torch.nn.Module, batch: dict, target: torch.Tensor, pad: int) -> Callable[[], None]:
+    """A function that trains the model on the batch once."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        logits = model(**batch)[0]
+        F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad).backward()
+        optimizer.step()
+
+    return run
+
+
+def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
+    words = models.dictionary(args.vocabulary)
+    for length in args.lengths:
+        entmax = ENTMAX if length in args.entmax_lengths else ()
+        batch, target = models.sentences(max(1, args.tokens // length), length, words, device)
+        contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in entmax}}
+        runs = {
+            name: step(
+                models.build(attention, args.size, words, dropout=args.dropout).to(device), batch, target, words.pad()
+            )
+            for name, attention in contenders.items()
+        }
+        cases = {f"train/{length}": "stock", **{f"train/{length}/{name}": name for name in entmax}}
+        yield compare(cases, runs, args.repeats, device)
+
+
+def steps(args: argparse.Namespace) -> int:
+    return len(args.lengths)
+
+
+def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+    words = models.dictionary(args.vocabulary)
+    ours, stock = (models.parameters(models.build(name, args.size, words)) for name in (args.attention, "stock"))
+    return [f"parameters: ours {ours:,}, stock {stock:,} ({ours - stock:+,})"]
