@@ -7,9 +7,10 @@ its part to the heads and is forgotten. There are no row statistics, and nothing
 backward pass only q, k, v are kept, and the seed of the dropout; scores are computed again:
 
     weights  a = f(s)                s = scale · q kᵀ
-    dv = aᵀ dz      da = dz vᵀ       ds = scale · da ⊙ f′(s)       dq = ds k      dk = dsᵀ q
+    dv = aᵀ dz      da = dz vᵀ       ds = da ⊙ f′(s)       dq = scale · ds k      dk = scale · dsᵀ q
 
-Shapes: N heads (of all sentences), T queries, S keys, width d_h; a tile is n heads × t queries × s keys.
+Shapes: N heads (of all sentences), T queries, S keys, width d_h. A tile is n heads × t queries × s keys in
+the forward pass and n × s × t in the backward pass, where two of three sums then need no transposed product.
 """
 
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
@@ -19,10 +20,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import InPlace, widened
-from fairseq_rela.attention.parallel import for_each
 
-# Elements in a tile. On a CPU, 1 MB of float32: more leaves the cache, less pays more for calls than for products.
-CPU_TILE, DEVICE_TILE = 2**18, 2**24
+# Elements in a tile. On a CPU 2 MB of float32: more leaves the cache, less pays more for calls than for products.
+CPU_TILE, DEVICE_TILE = 2**19, 2**24
 # The longest side of a tile, and, where half of a tile on the diagonal is wasted, of a causal one.
 FULL_SIDE = 512
 CAUSAL_SIDES = (64, 256)
@@ -39,11 +39,15 @@ class Span(NamedTuple):
         return x.narrow(dim, self.start, self.stop - self.start)
 
 
-def spans(length: int, longest: int) -> Tuple[Span, ...]:
-    """`length` positions in as few spans of at most `longest` as will do, of nearly equal size."""
-    count = -(-length // longest)
-    bounds = [length * i // count for i in range(count + 1)] if count else [0]
-    return tuple(Span(i, *pair) for i, pair in enumerate(zip(bounds, bounds[1:])))
+def even(length: int, longest: int) -> int:
+    """The side with which as few spans of at most `longest` as will do are of nearly equal size."""
+    return max(1, -(-length // max(1, -(-length // longest))))
+
+
+def spans(length: int, side: int) -> Tuple[Span, ...]:
+    """`length` positions in spans of `side`; the last may be shorter."""
+    starts = range(0, length, side)
+    return tuple(Span(i, start, min(start + side, length)) for i, start in enumerate(starts))
 
 
 class Tiling(NamedTuple):
@@ -60,11 +64,14 @@ class Tiling(NamedTuple):
 
 def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
     """Tiles for queries (N, T, d_h) and keys (N, S, d_h), chosen by their shapes and what kind of device it is."""
-    side = min(max(q.size(1) // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]) if causal else FULL_SIDE
-    queries, keys = spans(q.size(1), side), spans(k.size(1), side)
-    rows, columns = (max((s.stop - s.start for s in dim), default=1) for dim in (queries, keys))
-    elements = CPU_TILE if q.device.type == "cpu" else DEVICE_TILE
-    return Tiling(spans(q.size(0), max(1, elements // (rows * columns))), queries, keys)
+    queries, keys = q.size(1), k.size(1)
+    if causal:  # the same sides, so that no tile but one on the diagonal holds both past and future
+        rows = columns = even(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
+    else:
+        rows, columns = even(queries, FULL_SIDE), even(keys, FULL_SIDE)
+    # no more than half of what q or k takes: memory is not to be spent on the two tiles of the backward pass
+    elements = min(CPU_TILE if q.device.type == "cpu" else DEVICE_TILE, max(q.numel(), k.numel()) // 2)
+    return Tiling(spans(q.size(0), max(1, elements // (rows * columns))), spans(queries, rows), spans(keys, columns))
 
 
 class Scratch:
@@ -87,23 +94,13 @@ def product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0, more: bool = 
     return torch.baddbmm(out, a, b, beta=1 if more else 0, alpha=scale, out=out)
 
 
-class Part(NamedTuple):
-    """A place in a larger piece of memory, from element `start` on."""
-
-    memory: Tensor
-    start: int
-
-    def __call__(self, *shape: int) -> Tensor:
-        return self.memory.view(-1)[self.start : self.start + shape[0] * shape[1] * shape[2]].view(shape)
-
-
 class Sum:
     """A sum of matrix products (n, rows, d_h) that ends up in `target`, wherever that lies in memory.
 
     Torch's batched product is fast only into contiguous memory.
     """
 
-    def __init__(self, target: Tensor, scratch: Callable[..., Tensor]):
+    def __init__(self, target: Tensor, scratch: Scratch):
         self.target = target
         self.empty = True
         self.total = target if target.is_contiguous() else scratch(*target.shape)
@@ -119,21 +116,6 @@ class Sum:
             self.target.copy_(self.total)
 
 
-class Dropout:
-    """The mask of a tile (0 or 1/(1 − p)), the same whenever and in whatever order tiles are asked for."""
-
-    def __init__(self, p: float, seed: int, like: Tensor):
-        self.p, self.seed = p, seed
-        self.generator = torch.Generator(device=like.device)
-        self.scratch = Scratch(like)
-
-    def mask(self, shape: torch.Size, tile: int) -> Tensor:
-        self.generator.manual_seed(self.seed + tile)
-        keep = 1.0 - self.p
-        mask = self.scratch(*shape)
-        return mask.bernoulli_(keep, generator=self.generator).mul_(1.0 / keep if keep > 0 else 0.0)
-
-
 class How(NamedTuple):
     """What is to be computed, of q, k and v: see `streaming_attention`."""
 
@@ -146,80 +128,93 @@ class How(NamedTuple):
 
 
 class Tiles:
-    """The tiles of some heads, and their scores and dropout masks; each thread has its own, with its own memory."""
+    """The tiles of one pass: their scores, weights and dropout masks, in memory that each of them uses again."""
 
-    def __init__(self, how: How, plan: Tiling, like: Tensor):
+    def __init__(self, how: How, plan: Tiling, past: Callable[[Tensor], Tensor], like: Tensor):
+        """`past` keeps of a tile on the diagonal what the queries may see: `Tensor.tril_` where they are its rows."""
         self.how, self.plan = how, plan
-        self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "dq", "dk", "dv", "heads")}
-        self.dropout = Dropout(how.dropout, how.seed, like) if how.dropout > 0 else None
+        self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "mask", "heads", "dq", "dk", "dv")}
+        self.kept = 1.0 / (1.0 - how.dropout) if how.dropout < 1 else 0.0  # what a weight that is kept is scaled by
+        self.generator = torch.Generator(device=like.device) if how.dropout > 0 else None
+        side = plan.queries[0].stop if how.causal and plan.queries else 0
+        self.past = past(like.new_ones(side, side))
 
     def visible(self, queries: Span, keys: Span) -> bool:
         """Whether any of these queries may see any of these keys."""
         return not self.how.causal or keys.start < queries.stop
 
-    def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> Tensor:
+    def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> None:
         """Zero what belongs to keys that come after the query."""
-        if self.how.causal and keys.stop > queries.start + 1:
-            tile.tril_(queries.start - keys.start)
-        return tile
+        if self.how.causal and queries.number == keys.number:
+            tile.mul_(self.past[: tile.size(1), : tile.size(2)])
 
-    def scores(self, q: Tensor, k: Tensor, queries: Span, keys: Span) -> Tensor:
-        """scale · q kᵀ (n, t, s) of a tile; the future's are 0, whose weight is 0."""
-        memory = self.scratch["scores"](q.size(0), q.size(1), k.size(1))
-        return self.hide_future(product(q, k.transpose(1, 2), memory, self.how.scale), queries, keys)
-
-    def mask(self, weights: Tensor, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
-        """The dropout mask (n, t, s) of a tile, or None."""
-        if self.dropout is None:
+    def mask(self, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
+        """The dropout mask (n, s, t) of a tile, 0 or 1, the same whenever it is asked for; None without dropout."""
+        if self.generator is None:
             return None
-        return self.dropout.mask(weights.shape, self.plan.number(heads, queries, keys))
+        mask = self.scratch["mask"](*(span.stop - span.start for span in (heads, keys, queries)))
+        self.generator.manual_seed(self.how.seed + self.plan.number(heads, queries, keys))
+        return mask.bernoulli_(1.0 - self.how.dropout, generator=self.generator)
 
-    def forward(self, chosen: Sequence[Span], q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """The chosen heads of `out` (N, T, d_h): z = f(s) v, summed over tiles of keys."""
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        """`out` (N, T, d_h): z = f(s) v, summed over tiles of keys."""
         weigh = self.how.in_place.forward if self.how.in_place else self.how.function
-        for heads in chosen:
+        for heads in self.plan.heads:
             q_n, k_n, v_n = (widened(heads.of(x, 0)) for x in (q, k, v))
             for queries in self.plan.queries:
                 q_t = queries.of(q_n, 1)
                 total = Sum(queries.of(heads.of(out, 0), 1), self.scratch["heads"])
                 for keys in self.plan.keys:
                     if self.visible(queries, keys):
-                        weights = weigh(self.scores(q_t, keys.of(k_n, 1), queries, keys))
-                        mask = self.mask(weights, heads, queries, keys)
-                        total.add(weights if mask is None else mask.mul_(weights), keys.of(v_n, 1))
+                        k_s = keys.of(k_n, 1)
+                        scores = self.scratch["scores"](q_t.size(0), q_t.size(1), k_s.size(1))
+                        product(q_t, k_s.transpose(1, 2), scores, self.how.scale)
+                        self.hide_future(scores, queries, keys)
+                        weights = weigh(scores)
+                        mask = self.mask(heads, queries, keys)
+                        if mask is not None:
+                            weights = weights.mul_(mask.transpose(1, 2))
+                        total.add(weights, keys.of(v_n, 1), self.kept)
                 total.finish()
 
-    def backward(
-        self, chosen: Sequence[Span], qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]
-    ) -> None:
-        """The chosen heads of dq (N, T, d_h), dk and dv (N, S, d_h), from those of the output's, `grad` (N, T, d_h)."""
-        for heads in chosen:
+    def backward(self, qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]) -> None:
+        """dq (N, T, d_h), dk and dv (N, S, d_h), from the gradient of the output, `grad` (N, T, d_h)."""
+        for heads in self.plan.heads:
             q, k, v, dz = (widened(heads.of(x, 0)) for x in (*qkv, grad))
             dq, dk, dv = (heads.of(x, 0) for x in gradients)
-            dq_memory = self.scratch["dq"](*dq.shape)  # for all its tiles, which are summed over the outer loop
-            dq_sums = [
-                Sum(queries.of(dq, 1), Part(dq_memory, queries.start * dq.size(0) * dq.size(2)))
-                for queries in self.plan.queries
-            ]
             for keys in self.plan.keys:
                 k_s, v_s = keys.of(k, 1), keys.of(v, 1)
                 dk_sum, dv_sum = Sum(keys.of(dk, 1), self.scratch["dk"]), Sum(keys.of(dv, 1), self.scratch["dv"])
                 for queries in self.plan.queries:
                     if self.visible(queries, keys):
                         q_t, dz_t = queries.of(q, 1), queries.of(dz, 1)
-                        weights, derive = self.differentiated(self.scores(q_t, k_s, queries, keys))
-                        da = product(dz_t, v_s.transpose(1, 2), self.scratch["gradient"](*weights.shape))
-                        mask = self.mask(weights, heads, queries, keys)
+                        scores = self.scratch["scores"](k_s.size(0), k_s.size(1), q_t.size(1))
+                        product(k_s, q_t.transpose(1, 2), scores, self.how.scale)
+                        self.hide_future(scores, queries, keys)
+                        weights, derive = self.differentiated(scores)
+                        da = product(v_s, dz_t.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept)
+                        mask = self.mask(heads, queries, keys)
                         if mask is not None:
                             da.mul_(mask)
-                        dv_sum.add((weights if mask is None else mask.mul_(weights)).transpose(1, 2), dz_t)
-                        ds = self.hide_future(derive(da), queries, keys)
-                        dk_sum.add(ds.transpose(1, 2), q_t, self.how.scale)
-                        dq_sums[queries.number].add(ds, k_s, self.how.scale)
+                        ds = derive(da)
+                        if mask is not None:
+                            weights = weights.mul_(mask)
+                        dv_sum.add(weights, dz_t, self.kept)
+                        self.hide_future(ds, queries, keys)
+                        dk_sum.add(ds, q_t, self.how.scale)
+                        self.add_to(queries.of(dq, 1), ds.transpose(1, 2), k_s, first=keys.number == 0)
                 dk_sum.finish()
                 dv_sum.finish()
-            for dq_sum in dq_sums:
-                dq_sum.finish()
+            if not self.plan.keys:
+                dq.zero_()
+
+    def add_to(self, target: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
+        """target = scale · a b the first time, target + scale · a b later. Every query sees the first tile of keys."""
+        if target.is_contiguous():
+            product(a, b, target, self.how.scale, more=not first)
+        else:
+            part = product(a, b, self.scratch["dq"](*target.shape), self.how.scale)
+            target.copy_(part) if first else target.add_(part)
 
     def differentiated(self, scores: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
         """f(s), and the map from its gradient to that of s. Where f has no faster way: by autograd, on this tile."""
@@ -240,9 +235,8 @@ class StreamingAttention(torch.autograd.Function):
         ctx.save_for_backward(q, k, v)
         ctx.how = how
         out = torch.empty_like(q, dtype=widened(q.new_empty(0)).dtype)
-        plan = tiling(q, k, how.causal)
         with torch.autocast(q.device.type, enabled=False):
-            for_each(lambda heads: Tiles(how, plan, out).forward(heads, q, k, v, out), plan.heads, q.device)
+            Tiles(how, tiling(q, k, how.causal), Tensor.tril_, out).forward(q, k, v, out)
         return out
 
     @staticmethod
@@ -250,11 +244,8 @@ class StreamingAttention(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         qkv = ctx.saved_tensors
         gradients = [torch.empty_like(x, dtype=grad.dtype) for x in qkv]
-        plan = tiling(*qkv[:2], ctx.how.causal)
         with torch.autocast(grad.device.type, enabled=False):
-            for_each(
-                lambda heads: Tiles(ctx.how, plan, grad).backward(heads, qkv, grad, gradients), plan.heads, grad.device
-            )
+            Tiles(ctx.how, tiling(*qkv[:2], ctx.how.causal), Tensor.triu_, grad).backward(qkv, grad, gradients)
         return (*(d.to(x.dtype) for d, x in zip(gradients, qkv)), None)
 
 
