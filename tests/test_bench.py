@@ -12,7 +12,7 @@ from fairseq_rela.cli import main
 needs_sdpa = pytest.mark.skipif(
     not hasattr(torch.nn.functional, "scaled_dot_product_attention"), reason="torch 1 has no fused attention"
 )
-TINY = "--size tiny --vocabulary 40 --repeats 1".split()  # noqa: SIM905
+TINY = "--size tiny --vocabulary 40 --repeats 1".split()
 
 
 @pytest.fixture(autouse=True)

@@ -200,7 +200,8 @@ class Tiles:
                         if mask is not None:
                             weights = weights.mul_(mask)
                         dv_sum.add(weights, dz_t, self.kept)
-                        self.hide_future(ds, queries, keys)
+                        if self.how.in_place is None:  # else the derivative is 0 where the weight is
+                            self.hide_future(ds, queries, keys)
                         dk_sum.add(ds, q_t, self.how.scale)
                         self.add_to(queries.of(dq, 1), ds.transpose(1, 2), k_s, first=keys.number == 0)
                 dk_sum.finish()
