@@ -17,7 +17,7 @@ import math
 import os
 import sys
 import tempfile
-from typing import Callable, List
+from typing import List
 
 from fairseq_rela.errors import InputError
 
@@ -44,30 +44,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         bench.add_argument("--plot", metavar="FILE.png", help="draw the results")
 
 
-def progress_bar(total: int) -> Callable[[int], None]:
-    """A function to call with the number done; it draws on a terminal only."""
-    if not sys.stderr.isatty():
-        return lambda done: None
-
-    def draw(done: int) -> None:
-        end = "\n" if done == total else ""
-        print(f"\r[{'#' * (30 * done // total):<30}] {done}/{total} measured", end=end, file=sys.stderr, flush=True)
-
-    return draw
+def progress(done: int, total: int) -> None:
+    """Draw a bar, on a terminal only, that the next line printed takes the place of."""
+    if sys.stderr.isatty():
+        bar = f"[{'#' * (30 * done // total):<30}] {done}/{total} measured\r" if done < total else "\033[K"
+        print(bar, end="", file=sys.stderr, flush=True)
 
 
-def table(results: List, memory: bool) -> List[str]:
-    """The results as lines of text."""
-    unit, scale = ("MB", 1e-6) if memory else ("ms", 1e3)
-    lines = [f"{'case':<32}{'ours ' + unit:>12}{'baseline ' + unit:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"]
-    for r in results:
-        limit = f"{r.baseline / r.limit:.2f}" if r.limit else "-"
-        lines.append(
-            f"{r.case:<32}{r.ours * scale:>12.1f}{r.baseline * scale:>14.1f}{r.ratio:>8.2f}{r.spread:>8.2f}{limit:>8}"
-        )
+def header(memory: bool) -> str:
+    unit = "MB" if memory else "ms"
+    return f"{'case':<32}{'ours ' + unit:>12}{'baseline ' + unit:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"
+
+
+def line(r, memory: bool) -> str:
+    """One result, under the header."""
+    scale = 1e-6 if memory else 1e3
+    limit = f"{r.baseline / r.limit:.2f}" if r.limit else "-"
+    return f"{r.case:<32}{r.ours * scale:>12.1f}{r.baseline * scale:>14.1f}{r.ratio:>8.2f}{r.spread:>8.2f}{limit:>8}"
+
+
+def mean_line(results: List) -> str:
     softmax = [math.log(r.ratio) for r in results if not r.case.endswith(("/entmax15", "/sparsemax"))]
-    lines.append(f"geometric mean of the ratios to softmax: {math.exp(sum(softmax) / len(softmax)):.2f}")
-    return lines
+    return f"geometric mean of the ratios to softmax: {math.exp(sum(softmax) / len(softmax)):.2f}"
 
 
 def write_json(results: List, path: str) -> None:
@@ -135,12 +133,17 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     bench = importlib.import_module(f"fairseq_rela.bench.{args.bench}")
     found: List = []
-    draw = progress_bar(bench.steps(args))
+    memory = args.bench == "memory"
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, median of {args.repeats}")
+    print(header(memory), flush=True)
+    steps = bench.steps(args)
+    progress(0, steps)
     for i, results in enumerate(bench.results(args, device), 1):
         found += results
-        draw(i)
-    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, median of {args.repeats}")
-    print("\n".join(table(found, memory=args.bench == "memory") + bench.notes(args, found)))
+        for result in results:  # at once: a long run that is interrupted has shown what it measured
+            print(line(result, memory), flush=True)
+        progress(i, steps)
+    print("\n".join([mean_line(found), *bench.notes(args, found)]))
     if args.json:
         write_json(found, args.json)
     if args.plot:
