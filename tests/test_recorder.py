@@ -134,7 +134,7 @@ def test_equal_to_recomputation_from_queries_and_keys(loaded, batch, name):
 @torch.no_grad()
 def test_the_model_answers_as_without_it(loaded, batch, name):
     arch, flags = MODELS[name]
-    model = loaded(arch, **flags)
+    model = loaded(arch, **flags).double()  # recorded, attention may take another path, which rounds otherwise
     logits, extra = model(**batch)
     with record_attention(model):
         recorded_logits, recorded = model(**batch)

@@ -43,7 +43,10 @@ class FromEntmax(nn.Module):
 
 
 class InPlace(NamedTuple):
-    """A pointwise activation whose derivative the weights tell, so that they may overwrite the scores."""
+    """A pointwise activation whose derivative the weights tell, so that they may overwrite the scores.
+
+    Where a weight is 0, its derivative is too.
+    """
 
     forward: Callable[[Tensor], Tensor]  # scores → weights, in their memory
     backward: Callable[[Tensor, Tensor], Tensor]  # gradient of the weights, weights → of the scores, in its memory

@@ -133,15 +133,19 @@ class CatalogAttention(MultiheadAttention):
         if self.self_attention:
             key = value = query
         assert key is not None and value is not None
-        k = self.k_proj(key)
+        k, in_place = self.k_proj(key), ACTIVATIONS[attention(self.name).activation].in_place
         if padding is not None:
-            k = k.masked_fill(padding.to(torch.bool).t().unsqueeze(-1), 0.0)
+            padding = padding.to(torch.bool).t().unsqueeze(-1)
+            if in_place is not None:  # where the weight is 0 so is the gradient: autograd need not know
+                k.detach().masked_fill_(padding, 0.0)
+            else:
+                k = k.masked_fill(padding, 0.0)
         heads = streaming_attention(
             self._by_head(self.q_proj(query)),
             self._by_head(k),
             self._by_head(self.v_proj(value)),
             self.activation,
-            ACTIVATIONS[attention(self.name).activation].in_place,
+            in_place,
             causal,
             self.scaling,
             self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0,

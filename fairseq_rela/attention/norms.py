@@ -96,13 +96,18 @@ class GatedRMSNorm(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         z, gate, gain, scale = ctx.saved_tensors
         dz, dgate, dgain = torch.empty_like(z), torch.zeros_like(gate), torch.zeros_like(gain)
+        scratch = None
         for z_n, grad_n, r, dz_n in GatedRMSNorm.parts(z, grad, scale, dz):
-            sigma = torch.sigmoid(z_n * gate)
-            n, dy = z_n * r, grad_n * sigma
-            t = dy * n
+            if scratch is None:  # the first part is the largest
+                scratch = [torch.empty_like(z_n) for _ in range(3)]
+            sigma, n, t = (x[: len(z_n)] for x in scratch)
+            torch.mul(z_n, gate, out=sigma).sigmoid_()
+            torch.mul(z_n, r, out=n)
+            torch.mul(grad_n, sigma, out=dz_n)  # dy σ
+            torch.mul(dz_n, n, out=t)
             dgain += t.sum(0)
             t.mul_(gain)
-            torch.mul(dy, gain, out=dz_n).addcmul_(n, t.mean(-1, keepdim=True), value=-1).mul_(r)
+            dz_n.mul_(gain).addcmul_(n, t.mean(-1, keepdim=True), value=-1).mul_(r)
             t.addcmul_(t, sigma, value=-1)
             dz_n.addcmul_(t, gate)
             dgate += t.mul_(z_n).sum(0)

@@ -21,8 +21,10 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import InPlace, widened
 
-# Elements in a tile. On a CPU 2 MB of float32: more leaves the cache, less pays more for calls than for products.
-CPU_TILE, DEVICE_TILE = 2**19, 2**24
+# Elements in a tile: on a CPU what stays in its cache, with what the products need beside it.
+CPU_TILE, DEVICE_TILE = 2**17, 2**24
+# Heads in a tile at least, so that two threads have one each.
+FEWEST_HEADS = 2
 # The longest side of a tile, and, where half of a tile on the diagonal is wasted, of a causal one.
 FULL_SIDE = 512
 CAUSAL_SIDES = (64, 256)
@@ -69,9 +71,8 @@ def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
         rows = columns = even(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
     else:
         rows, columns = even(queries, FULL_SIDE), even(keys, FULL_SIDE)
-    # no more than half of what q or k takes: memory is not to be spent on the two tiles of the backward pass
-    elements = min(CPU_TILE if q.device.type == "cpu" else DEVICE_TILE, max(q.numel(), k.numel()) // 2)
-    return Tiling(spans(q.size(0), max(1, elements // (rows * columns))), spans(queries, rows), spans(keys, columns))
+    heads = (CPU_TILE if q.device.type == "cpu" else DEVICE_TILE) // (rows * columns)
+    return Tiling(spans(q.size(0), max(FEWEST_HEADS, heads)), spans(queries, rows), spans(keys, columns))
 
 
 class Scratch:
