@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from fairseq_rela.attention.activations import InPlace, widened
 
 # Elements in a tile: on a CPU what stays in its cache, with what the products need beside it.
-CPU_TILE, DEVICE_TILE = 2**17, 2**24
+CPU_TILE, DEVICE_TILE = 2**18, 2**24
 # Heads in a tile at least, so that two threads have one each.
 FEWEST_HEADS = 2
 # The longest side of a tile, and, where half of a tile on the diagonal is wasted, of a causal one.
