@@ -25,13 +25,14 @@ run() {
   if [ "$dry_run" ]; then show "$@"; echo; else "$@"; fi
 }
 
-# piped IN OUT COMMAND…: COMMAND < IN > OUT, where OUT appears whole or not at all.
+# piped IN OUT COMMAND…: COMMAND < IN > OUT, where OUT appears whole or not at all. IN may be /dev/null.
 piped() {
   local in=$1 out=$2; shift 2
   if [ "$dry_run" ]; then
-    echo "$(show "$@") < $(show "$in") > $(show "$out")"
+    if [ "$in" = /dev/null ]; then in=; else in=" < $(show "$in")"; fi
+    echo "$(show "$@")$in > $(show "$out")"
   else
-    "$@" < "$in" > "$out.part" || die "'$(show "$@")' failed on $in"
+    "$@" < "$in" > "$out.part" || die "$out could not be made: '$(show "$@")' failed"
     mv "$out.part" "$out"
   fi
 }
@@ -194,13 +195,18 @@ find_device() {
 # --- a run: the architecture, and where its files are
 
 # ARCH is an architecture, or the name of an attention in the data set's size: rela_g is transformer_rela_g_tiny.
+architecture() {
+  case $1 in
+    transformer*) echo "$1" ;;
+    *) echo "transformer_${1}_$SIZE" ;;
+  esac
+}
+run_directory() { echo "$out/$1${TAG:+.$TAG}.seed$2"; }  # ARCHITECTURE SEED
+
 find_run() {
   [ -n "$arch" ] || die "no ARCH; give an architecture as transformer_rela_g_tiny, or an attention as rela_g"
-  case $arch in
-    transformer*) ;;
-    *) arch=transformer_${arch}_$SIZE ;;
-  esac
-  run_dir=$out/$arch${TAG:+.$TAG}.seed$SEED
+  arch=$(architecture "$arch")
+  run_dir=$(run_directory "$arch" "$SEED")
   settings_apart="TAG or OUT"
   user_dir=$root/fairseq_rela
 }

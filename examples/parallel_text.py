@@ -183,9 +183,9 @@ def extract(args):
         for pair in pairs(args.specs, args.langs, args.encoding):
             read += 1
             short, long = sorted(len(side.split()) for side in pair)
-            if args.min_words <= short and long <= args.max_words and long <= args.max_ratio * short:
-                if pair not in unlike:
-                    out.write(*pair)
+            fits = args.min_words <= short and long <= args.max_words and long <= args.max_ratio * short
+            if fits and pair not in unlike:
+                out.write(*pair)
         if out.lines == 0:
             raise Unreadable(f"none of the {read} pairs of {args.specs[0]} is left")
     print(f"{args.out}: {out.lines} of {read} pairs")
