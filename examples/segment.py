@@ -8,7 +8,6 @@ import sys
 
 import sentencepiece as spm
 
-
 ENOUGH = 10_000_000  # lines to learn from
 
 
