@@ -300,7 +300,8 @@ def test_what_translates_and_scores(recipe, tmp_path):
         f"fairseq-rela average {run}/checkpoints/checkpoint_*_{{280000,285000,290000,295000,300000}}.pt "
         f"--output {run}/average.pt",
         f"env OMP_NUM_THREADS=1 fairseq-generate {tmp_path}/data-bin --user-dir {ROOT}/fairseq_rela "
-        f"--task translation_attention --path {run}/average.pt --cpu --beam 4 --lenpen 0.6 --max-tokens 6250 --required-batch-size-multiple 1 "
+        f"--task translation_attention --path {run}/average.pt --cpu --beam 4 --lenpen 0.6 --max-tokens 6250 "
+        "--required-batch-size-multiple 1 "
         f"--remove-bpe sentencepiece > {run}/generate.log.part 2>&1",
         f"mv {run}/generate.log.part {run}/generate.log",
         f"grep ^D- {run}/generate.log | sort -t- -k2 -n | cut -f3 > {run}/translation.fr",
