@@ -59,18 +59,24 @@ fault() {
   esac
 }
 
-fetch() {  # URL FILE
-  local options=(--fail --location --retry 3 --continue-at - --create-dirs --output "$2") said status=0
+fetch() {  # URL FILE: go on with FILE where it ends
+  local options=(--fail --location --retry 3 --continue-at - --create-dirs --output "$2") code status=0 said
   if [ "$dry_run" ]; then show curl "${options[@]}" "$1"; echo; return; fi
-  if [ -t 2 ]; then options+=(--progress-bar); else options+=(--silent --show-error); fi
-  if [ -t 2 ]; then curl "${options[@]}" "$1" || status=$?; said="curl gave up"
-  else said=$(curl "${options[@]}" "$1" 2>&1 | tail -n 1) || status=$?; fi
+  mkdir -p "$(dirname "$2")"
+  if [ -t 2 ]; then
+    code=$(curl "${options[@]}" --progress-bar --write-out '%{http_code}' "$1") || status=$?
+    said="curl ended with status $status"
+  else
+    code=$(curl "${options[@]}" --silent --show-error --write-out '%{http_code}' "$1" 2> "$2.err") || status=$?
+    said=$(tail -n 1 "$2.err")
+    rm "$2.err"
+  fi
+  [ "$status" -ne 0 ] || return 0
+  if [ -s "$2" ]; then
+    # the server cannot go on in the middle, or there is nothing to go on with: from the beginning
+    case $status:$code in 33:* | 36:* | *:416) rm "$2"; fetch "$1" "$2"; return ;; esac
+  fi
   case $status in
-    0) ;;
-    33 | 36)  # the server cannot go on in the middle
-      [ -s "$2" ] || die "$1: ${said#curl: }"
-      rm "$2"
-      fetch "$1" "$2" ;;
     18 | 28 | 56) die "$1: interrupted (${said#curl: }); run this again to go on where it stopped" ;;
     *) die "$1: ${said#curl: }" ;;
   esac
