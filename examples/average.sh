@@ -26,8 +26,8 @@ else
     die "$run_dir has $trained of $UPDATES updates; run 'bash examples/train.sh $dataset $arch' first, or give UPDATES"
   remember "$run_dir/average.settings" AVERAGE UPDATES
   if ! fresh "$run_dir/average.pt" "$run_dir/trained" "$run_dir/average.settings"; then
-    say "$arch, seed $SEED: average the last $AVERAGE checkpoints"
     mapfile -t checkpoints < <(last_checkpoints "$AVERAGE" | tail -n "$AVERAGE")
+    say "$arch, seed $SEED: average the last ${#checkpoints[@]} checkpoints"
     logged "$out/logs/average.log" fairseq-rela average "${checkpoints[@]}" --output "$run_dir/average.pt"
   fi
 fi
