@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# IWSLT14 German-English, 0.17M pairs of TED talks, split as everyone does since fairseq's prepare-iwslt14.sh;
+# IWSLT14 German-English, about 0.17M pairs of TED talks, split as everyone does since fairseq's prepare-iwslt14.sh;
 # natural case and untokenised, where that lower-cases and tokenises: scores are not comparable with its 35.
 SOURCE=de TARGET=en
 FILES=(
@@ -16,7 +16,6 @@ TEST=(
   de-en.tgz:de-en/IWSLT14.TED.tst2011.de-en.{de,en}.xml
   de-en.tgz:de-en/IWSLT14.TED.tst2012.de-en.{de,en}.xml
 )
-TEST_LINES=6750
 MAX_WORDS=${MAX_WORDS:-175} MAX_RATIO=${MAX_RATIO:-1.5}
 
 # as in fairseq's own recipe for this set

@@ -20,6 +20,5 @@ TRAIN=(
 )
 VALID=(dev.tgz:dev/newstest2013.{en,fr})
 TEST=(test-full.tgz:test-full/newstest2014-fren-{src.en,ref.fr}.sgm)
-VALID_LINES=3000 TEST_LINES=3003
 SACREBLEU_SET=wmt14/full
 COVERAGE=${COVERAGE:-0.9998}  # text from the web has thousands of characters that no piece should be spent on

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
-# WMT18 Chinese-English (paper, Table 3: 25M pairs). Training settings: the paper's.
-# The CWMT part, 9M pairs, is given out to those who register (http://nlp.nju.edu.cn/cwmt-wmt/) and is not fetched:
-# put it in two files and give EXTRA_TRAIN=/path/cwmt for cwmt.zh and cwmt.en. Without it, 16M pairs.
+# WMT18 Chinese-English (paper, Table 3). Training settings: the paper's.
+# The CWMT part, about 9M pairs, is given out to those who register (http://nlp.nju.edu.cn/cwmt-wmt/) and is not fetched:
+# put it in two files and give EXTRA_TRAIN=/path/cwmt for cwmt.zh and cwmt.en. Without it, about 16M pairs.
 # sentencepiece segments Chinese by itself; the paper's segmentation is not needed.
 SOURCE=zh TARGET=en
 FILES=(
@@ -17,6 +17,5 @@ TRAIN=(
 )
 VALID=(dev.tgz:dev/newstest2017-zhen-{src.zh,ref.en}.sgm)
 TEST=(test.tgz:test/newstest2018-zhen-{src.zh,ref.en}.sgm)
-VALID_LINES=2001 TEST_LINES=3981
 SACREBLEU_SET=wmt18
 COVERAGE=${COVERAGE:-0.9998}  # rare characters of Chinese would take a third of the pieces
