@@ -1,12 +1,14 @@
 """The bench: its cases, its file, its errors. What it measures is for people to read, and nothing here tests it."""
 
+import argparse
 import json
 import sys
+from unittest import mock
 
 import pytest
 import torch
 
-from fairseq_rela.bench import timing
+from fairseq_rela.bench import decode, timing
 from fairseq_rela.cli import main
 
 needs_sdpa = pytest.mark.skipif(
@@ -103,9 +105,32 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch, tmp_path):
     assert capsys.readouterr().err.strip().endswith("--plot needs matplotlib: pip install matplotlib")
 
 
-def test_plot(tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["decode", *TINY, "--lengths", "5", "3", "--output-length", "2", "--entmax"],
+        ["train", *TINY, "--lengths", "3", "--tokens", "6", "--entmax-lengths"],
+    ],
+)
+def test_plot(tmp_path, words):
     pytest.importorskip("matplotlib")
-    path = tmp_path / "decode.png"
-    words = ["bench", "decode", *TINY, "--lengths", "3", "--output-length", "2", "--plot", str(path)]
-    assert main(words) == 0
+    path = tmp_path / "plot.png"
+    assert main(["bench", *words, "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_decoding_speed_by_source_length():
+    axes = mock.Mock()
+    found = [
+        timing.Result("decode/20", 2.0, 4.0, 0.0),
+        timing.Result("decode/20/entmax15", 2.0, 5.0, 0.0),
+        timing.Result("decode/10", 1.0, 2.5, 0.0),
+        timing.Result("decode/10/entmax15", 1.0, 10.0, 0.0),
+    ]
+    decode.draw(argparse.Namespace(attention="rela_g", output_length=10))(axes, found)
+    lines = {call[1]["label"]: call[0] for call in axes.plot.call_args_list}
+    assert lines == {
+        "rela_g": ((10, 20), (10.0, 5.0)),
+        "stock transformer": ((10, 20), (4.0, 2.5)),
+        "entmax15": ((10, 20), (1.0, 2.0)),
+    }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.attention.multihead import CatalogAttention
+from fairseq_rela.attention.multihead import CatalogAttention, Projection
 from fairseq_rela.errors import InputError
 
 POINTWISE = [name for name, row in CATALOG.items() if ACTIVATIONS[row.activation].pointwise]
@@ -293,3 +293,30 @@ def test_dropout_acts_on_the_weights(name):
 def test_a_width_the_heads_do_not_divide():
     with pytest.raises(InputError, match="width 10 is not divisible by 3 heads"):
         CatalogAttention("rela_g", 10, 3)
+
+
+# projections
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 24), (1, 1, 24), (2, 3, 24), (8, 24), (9, 24), (0, 24)])
+def test_few_rows_are_projected_alike(shape):
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(24, 16).double()
+    made = Projection.of(layer)
+    assert isinstance(made, Projection) and made.weight is layer.weight and made.bias is layer.bias
+    x = torch.randn(shape, dtype=torch.float64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with torch.no_grad():
+            found = made(x)
+    finally:
+        torch.set_num_threads(threads)
+    assert found.is_contiguous() and torch.allclose(found, layer(x), atol=1e-12)
+    assert made(x).requires_grad
+
+
+def test_projections_of_another_kind_are_left_alone():
+    attention = CatalogAttention("rela_g", 24, 3, self_attention=True, q_noise=0.1, qn_block_size=8)
+    assert type(attention.q_proj) is torch.nn.Linear
+    assert type(Projection.of(torch.nn.Linear(2, 2, bias=False))) is torch.nn.Linear

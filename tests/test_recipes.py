@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import http.server
-import importlib.util
 import os
 import re
 import subprocess
@@ -238,8 +237,6 @@ def test_speed(recipe, tmp_path):
         f"{bench} decode {model} --lengths 4 8 --entmax --plot {paper}/figure2-rela_g.png {end('figure2-rela_g')}",
         f"{bench} op --lengths 8 --entmax-lengths 8 {end('table4-op')}",
     ]
-    if importlib.util.find_spec("fairseq_rela.bench") is None:
-        pytest.skip("fairseq-rela bench is not there yet: only --dry-run was tested")
     if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
         pytest.skip("bench op needs torch 2: only --dry-run was tested")
     printed = recipe("paper/speed.sh", "multi30k_en_de", **{**variables, **lengths, "PIECES": "100"})

@@ -12,8 +12,9 @@ H heads of width d_h, d = H × d_h.
 from typing import Dict, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_rela.attention.activations import ACTIVATIONS, widened
 from fairseq_rela.attention.catalog import attention
@@ -29,6 +30,32 @@ def product32(a: Tensor, b: Tensor) -> Tensor:
     else:
         with torch.autocast(a.device.type, enabled=False):
             return torch.bmm(a.float(), b.float())
+
+
+class Projection(nn.Linear):
+    """A linear layer that computes few rows, as a step of beam search has, as W xᵀ: on a CPU torch gives that to
+    all its threads, and x Wᵀ to one."""
+
+    FEW = 8
+
+    @classmethod
+    def of(cls, layer: nn.Module) -> nn.Module:
+        """The same layer with the same parameters; quantisation noise, which hooks into a layer, is left alone."""
+        if type(layer) is not nn.Linear or layer.bias is None or layer._forward_pre_hooks:
+            return layer
+        made = cls(1, 1)
+        made.in_features, made.out_features = layer.in_features, layer.out_features
+        made.weight, made.bias = layer.weight, layer.bias
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.jit.is_scripting():
+            few = x.numel() <= self.FEW * self.in_features and x.device.type == "cpu"
+            if few and torch.get_num_threads() > 1 and not torch.is_grad_enabled():
+                rows = x.reshape(-1, self.in_features)
+                made = torch.addmm(self.bias.unsqueeze(1), self.weight, rows.t()).t().contiguous()
+                return made.view(x.shape[:-1] + (self.out_features,))
+        return F.linear(x, self.weight, self.bias)
 
 
 class CatalogAttention(MultiheadAttention):
@@ -54,6 +81,8 @@ class CatalogAttention(MultiheadAttention):
                 f"width {embed_dim} is not divisible by {num_heads} heads; choose a number of heads that divides it"
             )
         super().__init__(embed_dim, num_heads, **options)
+        for place in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            setattr(self, place, Projection.of(getattr(self, place)))
         self.name = name
         self.pointwise = ACTIVATIONS[row.activation].pointwise
         self.activation = ACTIVATIONS[row.activation].build()
@@ -209,6 +238,8 @@ class CatalogAttention(MultiheadAttention):
             padding = self._joined_padding(past_padding, padding, past_k.size(2), k)
             k = torch.cat([past_k, k], dim=2)
             v = torch.cat([past_v, v], dim=2)
+        elif static_kv and incremental_state is not None:
+            k, v = k.contiguous(), v.contiguous()  # copied once, read at every step
         if incremental_state is not None:
             saved["prev_key"] = k
             saved["prev_value"] = v

@@ -71,8 +71,10 @@ def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
         rows = columns = even(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
     else:
         rows, columns = even(queries, FULL_SIDE), even(keys, FULL_SIDE)
-    heads = (CPU_TILE if q.device.type == "cpu" else DEVICE_TILE) // (rows * columns)
-    return Tiling(spans(q.size(0), max(FEWEST_HEADS, heads)), spans(queries, rows), spans(keys, columns))
+    largest = max(CPU_TILE if q.device.type == "cpu" else DEVICE_TILE, FEWEST_HEADS * rows * columns)
+    # no more than half of what q or k takes: memory is not to be spent on the two tiles of the backward pass
+    heads = min(largest, max(q.numel(), k.numel()) // 2) // (rows * columns)
+    return Tiling(spans(q.size(0), max(1, heads)), spans(queries, rows), spans(keys, columns))
 
 
 class Scratch:

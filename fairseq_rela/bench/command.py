@@ -13,11 +13,12 @@ most: the same work with attention reduced to its two matrix products (op) or re
 import argparse
 import importlib
 import json
+import logging
 import math
 import os
 import sys
 import tempfile
-from typing import List
+from typing import Callable, List
 
 from fairseq_rela.errors import InputError
 
@@ -89,19 +90,25 @@ def pyplot():
     except ImportError:
         raise InputError("--plot needs matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
     from matplotlib import pyplot
 
     return pyplot
 
 
-def plot(results: List, path: str) -> None:
+def bars(axes, results: List) -> None:
     """A bar a case: its ratio and spread, with a line where both are equal."""
-    figure, axes = pyplot().subplots(figsize=(8, 1 + 0.3 * len(results)))
     names = [r.case for r in results]
     axes.barh(names, [r.ratio for r in results], xerr=[r.spread / 2 for r in results], color="tab:blue", capsize=2)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.invert_yaxis()
     axes.set_xlabel("baseline ÷ ours (above 1: ours is better)")
+
+
+def plot(draw: Callable, results: List, path: str) -> None:
+    """draw(axes, results) as a picture."""
+    figure, axes = pyplot().subplots(figsize=(8, 4 if draw is not bars else 1 + 0.3 * len(results)))
+    draw(axes, results)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
 
@@ -147,4 +154,4 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         write_json(found, args.json)
     if args.plot:
-        plot(found, args.plot)
+        plot(bench.draw(args) if hasattr(bench, "draw") else bars, found, args.plot)

@@ -5,7 +5,7 @@ stock model without attention. Figure 2: --lengths 10 20 40 80 160 320 --plot fi
 """
 
 import argparse
-from typing import Callable, Iterator, List
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
@@ -60,3 +60,23 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
         for r in found
         if r.case.count("/") == 1
     ]
+
+
+def draw(args: argparse.Namespace) -> Callable:
+    """The paper's Figure 2: tokens a second by source length, a line a model."""
+
+    def lines(axes, found: List[Result]) -> None:
+        speeds: Dict[str, List[Tuple[int, float]]] = {}
+        for r in found:
+            length, _, name = r.case.partition("/")[2].partition("/")
+            if not name:
+                speeds.setdefault(args.attention, []).append((int(length), args.output_length / r.ours))
+            speeds.setdefault(name or "stock transformer", []).append((int(length), args.output_length / r.baseline))
+        for name, points in speeds.items():
+            axes.plot(*zip(*sorted(points)), marker="o", label=name)
+        axes.set_xlabel("source tokens")
+        axes.set_ylabel("tokens a second")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return lines
