@@ -163,6 +163,15 @@ def test_dropout_statistics_and_seeds():
     assert abs(pairs.item()) < 5 * 0.21 / length
 
 
+def test_no_two_tiles_drop_alike(small_tiles):
+    """64 tiles of 2 heads × 8 × 8: as many masks."""
+    heads, length = 8, 32
+    q, k = torch.ones(heads, length, length), torch.ones(heads, length, length) / length / SCALE
+    kept = streamed("relu", q, k, torch.eye(length).expand(heads, length, length).contiguous(), dropout=0.5) > 0
+    masks = kept.view(heads // 2, 2, 4, 8, 4, 8).permute(0, 2, 4, 1, 3, 5).reshape(64, 128)
+    assert len(torch.unique(masks, dim=0)) == 64
+
+
 def test_dropout_of_everything():
     assert not streamed("relu", *inputs(2, 5, 5), dropout=1.0).any()
 
