@@ -12,12 +12,12 @@ import argparse
 import os
 import pickle
 import re
-import tempfile
 from typing import Dict, List, Optional
 
 import torch
 from torch import Tensor
 
+from fairseq_rela.atomic import publish
 from fairseq_rela.checkpoints import SAFELY, allow_fairseq_checkpoints
 from fairseq_rela.errors import InputError
 
@@ -123,16 +123,4 @@ def write_whole(checkpoint: dict, path: str) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
         raise InputError(f"{path}: there is no directory {directory}")
-    handle, unfinished = tempfile.mkstemp(dir=directory, prefix=os.path.basename(path), suffix=".unfinished")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(unfinished, 0o666 & ~mask)  # mkstemp makes files only their owner can read
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+    publish(path, lambda file: torch.save(checkpoint, file), replace=True)

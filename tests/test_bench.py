@@ -102,7 +102,7 @@ def test_bad_input_is_told_in_one_line_before_anything_is_measured(capsys, flags
 def test_a_plot_without_matplotlib(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["bench", "decode", "--plot", str(tmp_path / "a.png")]) == 1
-    assert capsys.readouterr().err.strip().endswith("--plot needs matplotlib: pip install matplotlib")
+    assert capsys.readouterr().err.strip().endswith("pip install fairseq-rela[figures], or leave --plot out")
 
 
 @pytest.mark.parametrize(

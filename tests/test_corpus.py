@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairseq_rela import cli
 from fairseq_rela.corpus import grammar as grammar_module
 from fairseq_rela.corpus import writing
-from fairseq_rela.corpus.command import check, progress_bar
+from fairseq_rela.corpus.command import check
 from fairseq_rela.corpus.grammar import CLAUSES, GRAMMAR, RULES, Grammar, Sentence
 from fairseq_rela.corpus.lexicon import FEATURES, MORPHEMES, SHARES, Lexicon, Word, pick
 from fairseq_rela.corpus.noise import NOISE, labels, noisy_target
@@ -617,18 +617,6 @@ def test_help_names_every_option(capsys):
         assert f"--{name.replace('_', '-')} " in said
         assert f"(default: {default})" in " ".join(said.split())
     assert "--force " in said
-
-
-def test_progress_is_drawn_on_a_terminal_only(capsys, monkeypatch):
-    progress_bar(200)(100)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    draw = progress_bar(200)
-    for done in (1, 100, 101, 200):
-        draw(done)
-    assert capsys.readouterr().err == (
-        f"\r[{'#' * 15:<30}] 100/200 sentence pairs\r[{'#' * 30}] 200/200 sentence pairs\n"
-    )
 
 
 def test_only_the_standard_library_is_needed():

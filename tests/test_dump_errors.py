@@ -89,7 +89,7 @@ def test_unwritable(tmp_path, monkeypatch):
         with refuses("cannot write a dump here: .*name a directory that can be"):
             DumpWriter(path, make_info())
     write_dump(tmp_path / "dump", [1])
-    monkeypatch.setattr("fairseq_rela.recording.atomic.open", fail_with(errno.EACCES), raising=False)
+    monkeypatch.setattr("fairseq_rela.atomic.open", fail_with(errno.EACCES), raising=False)
     # known when the writer is made, not when the first segment is full
     with refuses("dump: cannot write a dump here: Permission denied", tmp_path / "dump"):
         DumpWriter(tmp_path / "dump", make_info(), resume=True)
@@ -110,7 +110,7 @@ def test_full_disk(tmp_path, monkeypatch, function):
         writer.flush()
         before = contents(tmp_path)
         add_sentence(writer, 5)
-        monkeypatch.setattr(f"fairseq_rela.recording.atomic.os.{function}", fail_with(errno.ENOSPC))
+        monkeypatch.setattr(f"fairseq_rela.atomic.os.{function}", fail_with(errno.ENOSPC))
         with refuses(r"shard0-00001\.npz: No space left on device; .*--attn-dump-resume"):
             writer.flush()
         assert contents(tmp_path) == before, "nothing half written stays"
@@ -265,7 +265,7 @@ def test_edited_with_another_tool(tmp_path):
 
 
 def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_rela.recording.atomic.os.link", fail_with(errno.EPERM))
+    monkeypatch.setattr("fairseq_rela.atomic.os.link", fail_with(errno.EPERM))
     assert_holds(write_dump(tmp_path, range(3), segment_bytes=1), range(3))
     left, right = (DumpWriter(tmp_path, make_info(), resume=True) for _ in range(2))
     for writer in (left, right):

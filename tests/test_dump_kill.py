@@ -52,7 +52,8 @@ def test_killed_at_each_step_of_a_segment(tmp_path, moment):
     code = f"""
 import os, signal, sys
 from dump_samples import add_sentence, make_info
-from fairseq_rela.recording import atomic, segment
+from fairseq_rela import atomic
+from fairseq_rela.recording import segment
 from fairseq_rela.recording.dump import DumpWriter
 def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)

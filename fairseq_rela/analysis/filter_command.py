@@ -37,8 +37,8 @@ from fairseq_rela.analysis.filtering import (
 from fairseq_rela.analysis.lines import raw_lines
 from fairseq_rela.analysis.outputs import whole_directory
 from fairseq_rela.analysis.pair_features import Pairs, attention_entropy, model_scores, pairs_of, scores_by_id
-from fairseq_rela.analysis.progress import progress
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 
 
 class Separation(NamedTuple):

@@ -18,11 +18,11 @@ from fairseq_rela.analysis.nulls import (
     null_rate_variance,
     null_rows,
 )
-from fairseq_rela.analysis.progress import progress
 from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.sparsity import visible_count, visible_positions, zero_count
 from fairseq_rela.analysis.words import Words
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 from fairseq_rela.recording.dump import Record
 
 _AT_ONCE = 4_000_000  # weights

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from typing import Iterable, Iterator, Optional
 
+from fairseq_rela.atomic import publish
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.atomic import publish
 
 
 @contextlib.contextmanager

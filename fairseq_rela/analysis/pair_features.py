@@ -8,10 +8,10 @@ import numpy as np
 
 from fairseq_rela.analysis.lines import text_lines
 from fairseq_rela.analysis.nulls import null_rate
-from fairseq_rela.analysis.progress import progress
 from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.stats_blocks import cross_layers, stats_blocks
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 
 
 class Pairs(NamedTuple):

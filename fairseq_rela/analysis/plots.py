@@ -16,18 +16,18 @@ _MARKERS = "osD^vP*X"
 _LONGEST_LABEL = 24
 
 
-def require_matplotlib() -> Any:
-    """matplotlib, or an InputError that says how to get it."""
+def require_matplotlib(or_else: str = "give --no-figures") -> Any:
+    """matplotlib, or an InputError that says how to get it, and how to do without."""
     try:
         import matplotlib
     except ImportError:
         raise InputError(
-            "figures need matplotlib, which is not installed: pip install fairseq-rela[figures], or give --no-figures"
+            f"figures need matplotlib, which is not installed: pip install fairseq-rela[figures], or {or_else}"
         ) from None
     return matplotlib
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     require_matplotlib()
     from matplotlib.figure import Figure  # not pyplot, which wants a display and keeps every figure
 
@@ -61,7 +61,7 @@ def by_layer(
     Where a model has several seeds, their standard deviation is a band around the line.
     """
     kinds = [kind for kind in KINDS if any(kind in model[metric] for model in models.values())]
-    figure = _figure(3.2 * len(kinds) + 1.2, 3.0)
+    figure = new_figure(3.2 * len(kinds) + 1.2, 3.0)
     panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
     for panel, kind in zip(panels, kinds):
         for index, (name, model) in enumerate(models.items()):
@@ -127,7 +127,7 @@ def _legend(figure: Any, panels: Sequence[Any]) -> None:
 def diversity_by_tau(models: Dict[str, Dict[str, Any]]) -> Any:
     """Table 6 as a figure: the mean over layers of head diversity against τ."""
     kinds = [kind for kind in KINDS if any(kind in model["diversity_tau"] for model in models.values())]
-    figure = _figure(3.2 * len(kinds) + 1.2, 3.0)
+    figure = new_figure(3.2 * len(kinds) + 1.2, 3.0)
     panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
     for panel, kind in zip(panels, kinds):
         for index, (name, model) in enumerate(models.items()):
@@ -146,7 +146,7 @@ def diversity_by_tau(models: Dict[str, Dict[str, Any]]) -> Any:
 def alignment_error(models: Dict[str, Dict[str, Any]]) -> Any:
     """Figure 4: AER by layer, of the layer's mean and of its best head, rows read as normal and shifted."""
     panels_of = [(rows, of) for of in ("layer", "best_head") for rows in ("normal", "shifted")]
-    figure = _figure(11, 3.0)
+    figure = new_figure(11, 3.0)
     panels = figure.subplots(1, 4, sharey=True)
     for panel, (rows, of) in zip(panels, panels_of):
         for index, (name, model) in enumerate(models.items()):
@@ -168,7 +168,7 @@ def null_after_tags(name: str, by_tag: Dict[str, Any], most: int = 20) -> Any:
     tags = list(by_tag)[:most]
     rates = np.array([np.ravel(by_tag[tag]["null_rate_heads"]) for tag in tags])  # (tags, L·H)
     heads = len(by_tag[tags[0]]["null_rate_heads"][0])
-    figure = _figure(min(1.8 + 0.18 * rates.shape[1], 14), 1.4 + 0.24 * len(tags))
+    figure = new_figure(min(1.8 + 0.18 * rates.shape[1], 14), 1.4 + 0.24 * len(tags))
     axes = figure.subplots()
     image = axes.imshow(rates, vmin=0, vmax=1, cmap="Blues", aspect="auto", interpolation="nearest")
     axes.set_yticks(range(len(tags)), [f"{label(tag)} ({by_tag[tag]['count']})" for tag in tags], fontsize=8)
@@ -206,7 +206,7 @@ def heat_map(
     tallest = max((len(label(text)) for text in columns), default=1)
     width = min(1.6 + 0.24 * len(columns) + 0.07 * longest, 40)
     height = min(1.0 + 0.24 * len(rows) + 0.07 * tallest, 40)
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     axes = figure.subplots()
     top = float(np.abs(weights).max()) if weights.size else 0.0
     share = np.abs(weights) / top if top else np.zeros(weights.shape)

@@ -6,9 +6,9 @@ from typing import Iterator, List, Sequence
 import numpy as np
 
 from fairseq_rela.analysis.links import Gold, check_links
-from fairseq_rela.analysis.progress import progress
 from fairseq_rela.analysis.words import Words, merge_rule, merged
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 from fairseq_rela.recording.dump import AttentionDump, Record
 
 _TELLING = 200  # sentences that are looked at to tell how words are cut

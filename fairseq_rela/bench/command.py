@@ -16,11 +16,12 @@ import json
 import logging
 import math
 import os
-import sys
-import tempfile
 from typing import Callable, List
 
+from fairseq_rela.analysis.plots import new_figure, require_matplotlib
+from fairseq_rela.atomic import publish
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 
 BENCHES = {
     "op": "attention alone: forward, and forward and backward",
@@ -45,13 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         bench.add_argument("--plot", metavar="FILE.png", help="draw the results")
 
 
-def progress(done: int, total: int) -> None:
-    """Draw a bar, on a terminal only, that the next line printed takes the place of."""
-    if sys.stderr.isatty():
-        bar = f"[{'#' * (30 * done // total):<30}] {done}/{total} measured\r" if done < total else "\033[K"
-        print(bar, end="", file=sys.stderr, flush=True)
-
-
 def header(memory: bool) -> str:
     unit = "MB" if memory else "ms"
     return f"{'case':<32}{'ours ' + unit:>12}{'baseline ' + unit:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"
@@ -69,33 +63,6 @@ def mean_line(results: List) -> str:
     return f"geometric mean of the ratios to softmax: {math.exp(sum(softmax) / len(softmax)):.2f}"
 
 
-def write_json(results: List, path: str) -> None:
-    """Write the file whole or not at all."""
-    directory = os.path.dirname(os.path.abspath(path))
-    handle, unfinished = tempfile.mkstemp(dir=directory, prefix=os.path.basename(path), suffix=".unfinished")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump([r.as_json() for r in results], file, indent=1)
-            file.write("\n")
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
-
-
-def pyplot():
-    """matplotlib's, without a display."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("--plot needs matplotlib: pip install matplotlib") from None
-    matplotlib.use("Agg")
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def bars(axes, results: List) -> None:
     """A bar a case: its ratio and spread, with a line where both are equal."""
     names = [r.case for r in results]
@@ -107,10 +74,10 @@ def bars(axes, results: List) -> None:
 
 def plot(draw: Callable, results: List, path: str) -> None:
     """draw(axes, results) as a picture."""
-    figure, axes = pyplot().subplots(figsize=(8, 4 if draw is not bars else 1 + 0.3 * len(results)))
-    draw(axes, results)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
+    figure = new_figure(8, 4 if draw is not bars else 1 + 0.3 * len(results))
+    draw(figure.subplots(), results)
+    publish(path, lambda file: figure.savefig(file, format="png", dpi=150), replace=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -124,7 +91,7 @@ def check(args: argparse.Namespace) -> None:
         if not os.path.isdir(directory):
             raise InputError(f"{path}: there is no directory {directory}")
     if args.plot:
-        pyplot()
+        require_matplotlib("leave --plot out")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -143,15 +110,13 @@ def run(args: argparse.Namespace) -> None:
     memory = args.bench == "memory"
     print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, median of {args.repeats}")
     print(header(memory), flush=True)
-    steps = bench.steps(args)
-    progress(0, steps)
-    for i, results in enumerate(bench.results(args, device), 1):
+    for results in progress(bench.results(args, device), "measured", bench.steps(args)):
         found += results
         for result in results:  # at once: a long run that is interrupted has shown what it measured
             print(line(result, memory), flush=True)
-        progress(i, steps)
     print("\n".join([mean_line(found), *bench.notes(args, found)]))
     if args.json:
-        write_json(found, args.json)
+        text = json.dumps([result.as_json() for result in found], indent=1) + "\n"
+        publish(args.json, lambda file: file.write(text.encode("ascii")), replace=True)
     if args.plot:
         plot(bench.draw(args) if hasattr(bench, "draw") else bars, found, args.plot)

@@ -21,8 +21,6 @@ The files appear whole or not at all. If OUT already holds the same corpus, noth
 import argparse
 import os
 import re
-import sys
-from typing import Callable
 
 from fairseq_rela.corpus.grammar import Grammar
 from fairseq_rela.corpus.lexicon import SMALLEST, Lexicon
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.force and existing(args.out, options):
         print(f"{args.out} already holds this corpus: nothing to do")
         return
-    write_corpus(args.out, options, progress_bar(sum(options.sizes().values())))
+    write_corpus(args.out, options)
     print(f"{args.out}: " + ", ".join(f"{size} {split}" for split, size in options.sizes().items()) + " sentence pairs")
 
 
@@ -92,18 +90,3 @@ def check(options: Options) -> None:
         else:
             flag = "--noise" if split == "noisy" else f"--{split}"
             raise InputError(f"{flag} {size} is too large: give at most {available}, or a larger --lexicon")
-
-
-def progress_bar(total: int) -> Callable[[int], None]:
-    """A function to call with the number done; it draws on a terminal only."""
-    if not sys.stderr.isatty():
-        return lambda done: None
-    step = max(1, total // 100)
-
-    def draw(done: int) -> None:
-        if done % step == 0 or done == total:
-            bar = "#" * (30 * done // total)
-            end = "\n" if done == total else ""
-            print(f"\r[{bar:<30}] {done}/{total} sentence pairs", end=end, file=sys.stderr, flush=True)
-
-    return draw

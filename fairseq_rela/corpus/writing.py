@@ -7,12 +7,13 @@ import tempfile
 import zlib
 from contextlib import ExitStack, contextmanager
 from random import Random
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_rela.corpus.grammar import Grammar, Sentence
 from fairseq_rela.corpus.lexicon import Lexicon
 from fairseq_rela.corpus.noise import labels, noisy_target
 from fairseq_rela.errors import InputError
+from fairseq_rela.progress import progress
 
 GENERATOR = "fairseq-rela toy-corpus"
 VERSION = 1  # of the text: raised whenever the same options give another corpus
@@ -108,7 +109,7 @@ def _description(out: str) -> Optional[Dict[str, Any]]:
         return None
 
 
-def write_corpus(out: str, options: Options, progress: Callable[[int], None] = lambda done: None) -> None:
+def write_corpus(out: str, options: Options) -> None:
     """Write the corpus into `out`, replacing a toy corpus that is there."""
     grammar = Grammar(Lexicon(options.lexicon, options.seed), options.max_clauses)
     counts = {name: {"lines": 0, "words": 0} for split in options.sizes() for name in options.files(split)}
@@ -119,12 +120,11 @@ def write_corpus(out: str, options: Options, progress: Callable[[int], None] = l
                 name: stack.enter_context(open(os.path.join(partial, name), "w", encoding="utf-8", newline="\n"))
                 for name in counts
             }
-            for done, (split, lines) in enumerate(rows(options, grammar)):
+            for split, lines in progress(rows(options, grammar), "sentence pairs", sum(options.sizes().values())):
                 for name, line in zip(options.files(split), lines):
                     files[name].write(line + "\n")
                     counts[name]["lines"] += 1
                     counts[name]["words"] += line.count(" ") + 1
-                progress(done + 1)
         description = {
             "generator": GENERATOR,
             "version": VERSION,

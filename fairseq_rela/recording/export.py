@@ -19,8 +19,8 @@ import json
 import sys
 from typing import Any, Dict, List
 
+from fairseq_rela.atomic import publish
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.atomic import publish
 from fairseq_rela.recording.dump import KINDS, AttentionDump, Record
 
 _EOS = "</s>"

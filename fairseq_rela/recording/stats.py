@@ -13,8 +13,8 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from fairseq_rela.atomic import rename_new
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.atomic import rename_new
 from fairseq_rela.recording.info import KINDS
 from fairseq_rela.recording.segment import is_nonzero
 

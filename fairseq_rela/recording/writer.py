@@ -9,8 +9,8 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple, Type
 
 import numpy as np
 
+from fairseq_rela.atomic import TEMPORARY, publish
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.atomic import TEMPORARY, publish
 from fairseq_rela.recording.info import INFO_FILE, KINDS, DumpInfo, first_difference, read_info
 from fairseq_rela.recording.segment import PendingSegment, Segment
 

@@ -20,9 +20,10 @@ def progress(items: Iterable[Item], label: str, total: Optional[int] = None) -> 
             now = time.monotonic()
             if now - drawn > 0.1:
                 drawn = now
-                print("\r" + _bar(label, done, total, now - begun), end="", file=sys.stderr, flush=True)
+                # the cursor goes back, so that a line printed meanwhile takes the place of the bar
+                print(_bar(label, done, total, now - begun), end="\r", file=sys.stderr, flush=True)
     finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)  # leave the line as it was found
+        print("\033[K", end="", file=sys.stderr, flush=True)  # leave the line as it was found
 
 
 def _bar(label: str, done: int, total: Optional[int], seconds: float) -> str:
