@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -126,6 +127,7 @@ def test_files_that_are_no_statistics(corpus, capsys, content, said):
         (["--keep", "0.5", "--max-score", "1"], "give one of"),
         (["--keep", "50"], "--keep is 50; a share is between 0 and 1"),
         (["--evaluate"], "--shuffled is needed"),
+        (["--keep", "0.5", "--labels", "text.labels"], "--labels is for --evaluate and --select"),
     ],
 )
 def test_options_that_do_not_go_together(corpus, capsys, options, said):
@@ -181,7 +183,7 @@ def test_evaluation(tmp_path, dumps, capsys):
         "null rate of cross attention": 1.0,
         "baseline: length ratio": 0.5,  # the same lengths
         "baseline: model score per token": 0.75,  # two of four lower, two equal: (2 + 2/2) / 4
-        "baseline: softmax attention entropy": 1.0,
+        "baseline: attention entropy": 1.0,
     }
     assert all(row["low"] <= row["auroc"] <= row["high"] for row in found)
 
@@ -202,6 +204,184 @@ def test_selection_is_written_and_used(tmp_path, dumps, capsys):
     (out / "selection.json").write_text("{}")
     assert main(["filter", dumps[1], *split_options, *selected]) == 1
     assert "not written by filter --select" in capsys.readouterr().err
+
+
+# One file of mixed pairs, with labels
+
+LABELS = ["clean", "shuffled", "clean", "truncated", "clean", "shuffled", "truncated", "clean"]
+# by pair: source length, target length, null rates of the two layers
+MIXED = [
+    (4, 4, 0, 0),
+    (4, 4, 1, 0.5),
+    (4, 4, 0.5, 0),
+    (8, 2, 0, 0.5),
+    (4, 4, 0, 1),
+    (4, 8, 1, 1),
+    (6, 3, 0, 0),
+    (4, 4, 0.5, 0),
+]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Statistics of labelled pairs, last pair first; a ninth was labelled but not recorded."""
+    rows = [f"{i}\t0\t{s}\t{t}\t{first}\t0\t{second}\t0\n" for i, (s, t, first, second) in enumerate(MIXED)]
+    (tmp_path / "stats.tsv").write_text(HEAD + "".join(reversed(rows)))
+    (tmp_path / "pairs.labels").write_text("\n".join([*LABELS, "foreign"]) + "\n")
+    (tmp_path / "scores").write_text("-1\n-3\n-2\n-1\n-1\n-4\n-0.5\n-1\n")
+    return tmp_path
+
+
+def measure(directory, *options, pairs="stats.tsv"):
+    labels = str(directory / "pairs.labels")
+    return main(["filter", str(directory / pairs), "--labels", labels, "--out", str(directory / "out"), *options])
+
+
+def rates_by_label(directory):
+    """{label: {score: AUROC}} of evaluation.json, and under "" those of all wrong pairs."""
+    written = json.loads((directory / "out" / "evaluation.json").read_text())
+    found = {"": written["evaluation"], **written["by_label"]}
+    assert all(row["low"] <= row["auroc"] <= row["high"] for rows in found.values() for row in rows)
+    return {label: {row["score"]: row["auroc"] for row in rows} for label, rows in found.items()}
+
+
+def test_labelled_pairs_together_and_by_label(mixed, capsys):
+    assert measure(mixed, "--evaluate", "--scores", str(mixed / "scores")) == 0
+    # null rates: clean 0, 0.25, 0.5, 0.25; shuffled 0.75, 1; truncated 0.25 (above one, level with two), 0 (with one)
+    # length ratios: clean 0; shuffled 0 and ln 2; truncated ln 4 and ln 2
+    # scores: clean -1, -2, -1, -1; shuffled -3, -4; truncated -1 (level with three of four) and -0.5
+    assert rates_by_label(mixed) == {
+        "": {
+            "null rate of cross attention": (8 + 2.5) / 16,
+            "baseline: length ratio": (6 + 8) / 16,
+            "baseline: model score per token": (8 + 1.5) / 16,
+        },
+        "shuffled": {
+            "null rate of cross attention": 1.0,
+            "baseline: length ratio": 6 / 8,
+            "baseline: model score per token": 1.0,
+        },
+        "truncated": {
+            "null rate of cross attention": 2.5 / 8,
+            "baseline: length ratio": 1.0,
+            "baseline: model score per token": 1.5 / 8,
+        },
+    }
+    written = json.loads((mixed / "out" / "evaluation.json").read_text())
+    assert written["labels"] == {"clean": 4, "shuffled": 2, "truncated": 2}
+    assert (written["true"], written["wrong"]) == (4, 4)
+    printed = capsys.readouterr()
+    assert re.sub(r"\[.{5}, .{5}\]", "[....., .....]", printed.out) == (
+        "8 pairs: 4 clean, 2 shuffled, 2 truncated; AUROC: 0.5 is chance, 1 separates them all\n"
+        "                                 all wrong              shuffled  truncated\n"
+        "null rate of cross attention     0.656  [....., .....]     1.000      0.312\n"
+        "baseline: length ratio           0.875  [....., .....]     0.750      1.000\n"
+        "baseline: model score per token  0.594  [....., .....]     1.000      0.188\n"
+    )
+    assert printed.err == f"fairseq-rela filter: 1 labelled pairs are not in {mixed / 'stats.tsv'}\n"
+
+
+def test_selection_by_labels_is_chosen_on_even_pairs_and_measured_on_odd_ones(mixed, capsys):
+    assert measure(mixed, "--select") == 0
+    # Null rates of even pairs: clean 0, 0.25 and 0.5, wrong 0, so low ones look bad; of odd pairs: clean 0.25, wrong
+    # 0.75, 0.25 and 1. No layer separates the even pairs better than their mean.
+    written = json.loads((mixed / "out" / "selection.json").read_text())
+    assert [(term["layer"], term["head"], term["sign"]) for term in written["terms"]] == [(None, None, -1)]
+    rates = [(step["development"], step["auroc"]) for step in written["steps"]]
+    assert rates == [pytest.approx((1 / 6, 5 / 6)), pytest.approx((5 / 6, 1 / 6))]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("8 pairs: 4 clean, 2 shuffled, 2 truncated")
+    assert printed[1] == "chosen on even pairs, AUROC there; on odd pairs"
+    (mixed / "pairs.labels").write_text("clean\nx\nx\nx\nclean\nx\nx\nx\n")
+    assert measure(mixed, "--select") == 1
+    assert "stats.tsv: has no clean pair with an odd id; --select needs both" in capsys.readouterr().err
+
+
+def test_the_same_pairs_by_labels_and_by_two_dumps_give_the_same(tmp_path):
+    draw = np.random.RandomState(5)
+    cross = [np.where(draw.rand(2, 3, len(t), 1) < 0.4, 0, draw.rand(2, 3, len(t), len(s))) for s, t in SENTENCES * 2]
+    half = len(SENTENCES)
+    true = write_dump(tmp_path / "true", kinds=["cross"], cross=cross[:half])
+    shuffled = write_dump(tmp_path / "shuffled", kinds=["cross"], cross=cross[half:])
+    write_dump(tmp_path / "both", SENTENCES * 2, kinds=["cross"], cross=cross)
+    (tmp_path / "pairs.labels").write_text("clean\n" * half + "shuffled\n" * half)
+    for name, scores in (("true-scores", "1\n2\n3\n5\n"), ("wrong-scores", "4\n1\n1\n2\n")):
+        (tmp_path / name).write_text(scores)
+    (tmp_path / "both-scores").write_text("1\n2\n3\n5\n4\n1\n1\n2\n")
+    options = ["--scores", str(tmp_path / "true-scores"), "--shuffled-scores", str(tmp_path / "wrong-scores")]
+    options += ["--evaluate", "--select", "--out", str(tmp_path / "two")]
+    assert main(["filter", true, "--shuffled", shuffled, *options]) == 0
+    assert measure(tmp_path, "--evaluate", "--select", "--scores", str(tmp_path / "both-scores"), pairs="both") == 0
+    two, one = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("two", "out"))
+    assert set(two) == {"true", "shuffled", "evaluation", "selection"}  # as before there were labels
+    assert one["evaluation"] == one["by_label"]["shuffled"] == two["evaluation"]
+    assert one["selection"] == two["selection"]
+
+
+@pytest.mark.parametrize(
+    "labels, said",
+    [
+        ("clean\nshuffled\n", "pairs.labels: has 2 lines, but {stats} has pair 7: 8 lines are needed"),
+        ("clean\n" * 3 + "shuffled\n" * 4, "pairs.labels: has 7 lines, but {stats} has pair 7: 8 lines"),
+        ("clean\nshuffled\n \n" + "clean\n" * 5, "pairs.labels, line 3: is empty; a label is clean, or what is wrong"),
+        ("b\na\n" * 4 + "clean\n", "pairs.labels: no pair of {stats} is clean, but a, b; true pairs have that label"),
+        ("clean\n" * 8 + "shuffled\n", "pairs.labels: all 8 pairs of {stats} are clean; wrong pairs, with other"),
+    ],
+)
+def test_labels_that_do_not_fit(mixed, capsys, labels, said):
+    (mixed / "pairs.labels").write_text(labels)
+    assert measure(mixed, "--evaluate") == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1 and said.format(stats=mixed / "stats.tsv") in printed.err
+    assert printed.out == "" and not (mixed / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["--shuffled", "--shuffled-scores", "--shuffled-softmax"])
+def test_labels_and_shuffled_pairs_do_not_go_together(mixed, capsys, flag):
+    assert measure(mixed, "--evaluate", flag, str(mixed / "stats.tsv")) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"--labels and {flag} do not go together" in err
+
+
+# Entropy of the dumps' own rows
+
+
+def softmax_dump(path, flat):
+    """Rows of cross attention that are all on one key or, where `flat` says so of a pair, the same on every key."""
+    rows = [m / m.shape[1] if even else np.eye(1, m.shape[1]).repeat(len(m), 0) for m, even in zip(TRUE, flat)]
+    return write_dump(path, attention="softmax", layers=1, heads=1, kinds=["cross"], cross=one_head(rows))
+
+
+def entropy_rates(directory, *command):
+    assert main(["filter", *command, "--evaluate", "--out", str(directory / "out")]) == 0
+    written = json.loads((directory / "out" / "evaluation.json").read_text())["evaluation"]
+    return [row["auroc"] for row in written if row["score"] == "baseline: attention entropy"]
+
+
+def test_entropy_is_of_the_pairs_own_dumps_unless_others_are_given(tmp_path, dumps):
+    sharp, flat = softmax_dump(tmp_path / "sharp", [0] * 4), softmax_dump(tmp_path / "flat", [1] * 4)
+    half = softmax_dump(tmp_path / "half", [0, 0, 1, 1])
+    assert entropy_rates(tmp_path, sharp, "--shuffled", flat) == [1.0]
+    assert entropy_rates(tmp_path, flat, "--shuffled", sharp) == [0.0]
+    assert entropy_rates(tmp_path, sharp, "--shuffled", half) == [0.75]  # two higher, two equal
+    assert entropy_rates(tmp_path, flat, "--shuffled", sharp, "--softmax", sharp, "--shuffled-softmax", half) == [0.75]
+    assert entropy_rates(tmp_path, dumps[0], "--shuffled", dumps[1]) == []  # rectified rows are no distributions
+    assert entropy_rates(tmp_path, sharp, "--shuffled", dumps[1]) == []
+
+
+def test_entropy_of_labelled_pairs(tmp_path, dumps, capsys):
+    half = softmax_dump(tmp_path / "half", [0, 1, 0, 0])
+    (tmp_path / "pairs.labels").write_text("clean\nshuffled\nclean\ntruncated\n")
+    for pairs, options in (("half", []), ("true", ["--softmax", half])):
+        assert measure(tmp_path, "--evaluate", *options, pairs=pairs) == 0
+        rates = rates_by_label(tmp_path)
+        assert {label: found["baseline: attention entropy"] for label, found in rates.items()} == {
+            "": 0.75,
+            "shuffled": 1.0,
+            "truncated": 0.5,
+        }
+    assert measure(tmp_path, "--evaluate", pairs="true") == 0
+    assert "baseline: attention entropy" not in rates_by_label(tmp_path)[""]
 
 
 def test_shuffle_writes_the_same_sources_with_other_targets(tmp_path, capsys):

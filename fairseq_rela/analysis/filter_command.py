@@ -12,6 +12,17 @@ Whether the score says anything of *your* model and text is measured, not assume
     fairseq-rela filter TRUE_DUMP --shuffled SHUFFLED_DUMP --evaluate                   # 3. does it tell them apart?
     fairseq-rela filter TRUE_DUMP --shuffled SHUFFLED_DUMP --select --out selected      # 4. which heads do it best?
     fairseq-rela filter DUMP --selection selected/selection.json --source … --target … --keep 0.9 --out DIR
+
+Where it is known what is wrong with each pair, as in the noisy text of `fairseq-rela toy-corpus --noise`, one dump (or
+file of statistics) is enough for --evaluate and --select:
+
+    fairseq-rela filter NOISY_DUMP --labels noisy.labels --evaluate --scores generate.log
+
+Line i of the labels is of pair i: `clean` is a true pair, every other label a kind of wrong pair. AUROC is that of the
+clean pairs against all wrong ones, then against those of each label.
+
+Beside the null rate stand baselines: the ratio of lengths; with --scores the model's score per token; and the entropy
+of cross attention, of the pairs' own dumps where their rows are distributions (softmax and the like), or of --softmax.
 """
 
 import argparse
@@ -20,7 +31,7 @@ import itertools
 import json
 import os
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -36,13 +47,46 @@ from fairseq_rela.analysis.filtering import (
 )
 from fairseq_rela.analysis.lines import raw_lines
 from fairseq_rela.analysis.outputs import whole_directory
-from fairseq_rela.analysis.pair_features import Pairs, attention_entropy, model_scores, pairs_of, scores_by_id
+from fairseq_rela.analysis.pair_features import (
+    CLEAN,
+    Pairs,
+    attention_entropy,
+    has_entropy,
+    model_scores,
+    pair_labels,
+    pairs_of,
+    scores_by_id,
+)
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
 
 
+class Side(NamedTuple):
+    """The true pairs or the wrong ones, and the files that know of them."""
+
+    pairs: Pairs
+    name: str  # of such a pair, in messages
+    paths: Dict[str, Optional[str]]  # "pairs", "scores", "softmax": of the wrong pairs the true ones' or others
+    labels: Optional[np.ndarray] = None  # (N,) of str; None where a dump is all of one kind
+
+    @property
+    def counts(self) -> Dict[str, int]:
+        """How many pairs have each label, in alphabetical order; nothing where there are no labels."""
+        if self.labels is None:
+            return {}
+        return dict(zip(*(column.tolist() for column in np.unique(self.labels, return_counts=True))))
+
+
+class Scores(NamedTuple):
+    """One score of all pairs, turned so that worse pairs should score higher."""
+
+    name: str
+    true: np.ndarray  # (N,)
+    wrong: np.ndarray  # (M,)
+
+
 class Separation(NamedTuple):
-    """How well a score tells shuffled from true pairs."""
+    """How well a score tells wrong from true pairs."""
 
     score: str
     auroc: float
@@ -51,7 +95,7 @@ class Separation(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pairs", metavar="STATS|DUMP", nargs="?", help="statistics or a dump of the (true) pairs")
+    parser.add_argument("pairs", metavar="STATS|DUMP", nargs="?", help="statistics or a dump of the pairs")
     parser.add_argument("--out", metavar="DIR", help="where to write")
     text = parser.add_argument_group("splitting a corpus")
     text.add_argument("--source", metavar="FILE", help="the source text, a sentence a line (may be .gz)")
@@ -69,26 +113,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--evaluate",
         action="store_true",
-        help="how well does the score tell --shuffled pairs from true "
+        help="how well does the score tell wrong pairs (--shuffled or --labels) from true "
         "ones? AUROC (0.5 is chance) with a 95 %% bootstrap interval, beside baselines",
     )
     how.add_argument("--select", action="store_true", help="choose heads and measures on even pairs, score on odd ones")
-    how.add_argument("--shuffled", metavar="STATS|DUMP", help="statistics or a dump of the shuffled pairs")
+    how.add_argument(
+        "--shuffled", metavar="STATS|DUMP", help="the same of the shuffled pairs; those given first are then all true"
+    )
+    how.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="or what each of the pairs is, pair i on line i: clean, or any other word for a kind of wrong pair "
+        "(shuffled, truncated, …); each kind is measured apart too",
+    )
     how.add_argument(
         "--scores",
         metavar="FILE",
-        help="baseline: the model's score per token, of the true pairs: output "
+        help="baseline: the model's score per token, of the true pairs (with --labels: of all): output "
         "of fairseq-generate --score-reference, or a number a line",
     )
     how.add_argument("--shuffled-scores", metavar="FILE", help="the same of the shuffled pairs")
     how.add_argument(
-        "--softmax", metavar="DUMP", help="baseline: attention entropy; a softmax model's dump, true pairs"
+        "--softmax",
+        metavar="DUMP",
+        help="baseline: attention entropy; a softmax model's dump of the true pairs (with --labels: of all). "
+        "Not needed where the pairs themselves are dumps of a softmax model",
     )
     how.add_argument("--shuffled-softmax", metavar="DUMP", help="the same of the shuffled pairs")
     how.add_argument("--seed", type=int, default=0, help="of shuffling and bootstrap (0)")
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.labels and not (args.evaluate or args.select):
+        raise InputError("--labels is for --evaluate and --select; to split a corpus pairs need no labels")
     if args.shuffle:
         return _shuffle(args)
     if not args.pairs:
@@ -206,25 +263,89 @@ def _shuffle(args: argparse.Namespace) -> None:
     )
 
 
-def _measure(args: argparse.Namespace) -> None:
+def _shuffled_sides(args: argparse.Namespace) -> Tuple[Side, Side]:
+    """True pairs from one dump or file of statistics, wrong ones from another."""
     if not args.shuffled:
-        raise InputError("--shuffled is needed: statistics or a dump of shuffled pairs (see --shuffle)")
+        raise InputError(
+            "--shuffled is needed: statistics or a dump of shuffled pairs (see --shuffle); "
+            "or --labels: a file that says what each pair is"
+        )
     true, shuffled = pairs_of(args.pairs), pairs_of(args.shuffled)
     if (true.mass is None) != (shuffled.mass is None):
         raise InputError(f"{args.pairs} and {args.shuffled}: give two dumps or two files of statistics")
     if true.layers != shuffled.layers or true.null.shape[2] != shuffled.null.shape[2]:
         raise InputError(f"{args.shuffled}: of another model than {args.pairs}: their layers or heads differ")
-    results = evaluation(args, true, shuffled) if args.evaluate else []
-    report: Dict[str, Any] = {"true": len(true.ids), "shuffled": len(shuffled.ids)}
-    if results:
-        print(
-            f"{len(true.ids)} true and {len(shuffled.ids)} shuffled pairs; AUROC: 0.5 is chance, 1 separates them all"
+    return (
+        Side(true, "true", {"pairs": args.pairs, "scores": args.scores, "softmax": args.softmax}),
+        Side(
+            shuffled,
+            "shuffled",
+            {"pairs": args.shuffled, "scores": args.shuffled_scores, "softmax": args.shuffled_softmax},
+        ),
+    )
+
+
+def _labelled_sides(args: argparse.Namespace) -> Tuple[Side, Side]:
+    """True and wrong pairs of one dump or file of statistics, told apart by their labels."""
+    refused = [name for name in ("shuffled", "shuffled_scores", "shuffled_softmax") if getattr(args, name)]
+    if refused:
+        flags = ", ".join("--" + name.replace("_", "-") for name in refused)
+        raise InputError(
+            f"--labels and {flags} do not go together: labels are of true and wrong pairs in one dump, "
+            f"and --scores and --softmax are then of all of them"
         )
-        _print_table(results)
+    by_id, pairs = pair_labels(args.labels), pairs_of(args.pairs)
+    last = int(pairs.ids.max())
+    if last >= len(by_id):
+        raise InputError(
+            f"{args.labels}: has {len(by_id)} lines, but {args.pairs} has pair {last}: "
+            f"{last + 1} lines are needed, a label for each pair from 0"
+        )
+    labels = by_id[pairs.ids]
+    clean = labels == CLEAN
+    if not clean.any():
+        there = ", ".join(sorted(set(labels))[:5])[:80]  # only some: the file may be no labels at all
+        raise InputError(f"{args.labels}: no pair of {args.pairs} is {CLEAN}, but {there}; true pairs have that label")
+    if clean.all():
+        raise InputError(
+            f"{args.labels}: all {len(labels)} pairs of {args.pairs} are {CLEAN}; wrong pairs, with other labels, "
+            f"are needed too"
+        )
+    if len(by_id) > len(labels):
+        left_out = len(by_id) - len(labels)
+        print(f"fairseq-rela filter: {left_out} labelled pairs are not in {args.pairs}", file=sys.stderr)
+    paths = {"pairs": args.pairs, "scores": args.scores, "softmax": args.softmax}
+    true, wrong = (
+        Side(pairs.where(inside), name, paths, labels[inside]) for inside, name in ((clean, CLEAN), (~clean, "wrong"))
+    )
+    return true, wrong
+
+
+def _measure(args: argparse.Namespace) -> None:
+    true, wrong = _labelled_sides(args) if args.labels else _shuffled_sides(args)
+    true_count, wrong_count = len(true.pairs.ids), len(wrong.pairs.ids)
+    report: Dict[str, Any] = {"true": true_count, wrong.name: wrong_count}
+    heading = f"{true_count} true and {wrong_count} {wrong.name} pairs"
+    if args.labels:
+        report["labels"] = {**true.counts, **wrong.counts}
+        listed = ", ".join(f"{count} {label}" for label, count in report["labels"].items())
+        heading = f"{true_count + wrong_count} pairs: {listed}"
+    results: List[Separation] = []
+    by_label: Dict[str, List[Separation]] = {}
+    if args.evaluate:
+        scores = pair_scores(true, wrong)
+        results = separations(scores, args.seed)
         report["evaluation"] = [result._asdict() for result in results]
+        by_label = {label: separations(scores, args.seed, wrong.labels == label) for label in wrong.counts}
+        if args.labels:
+            report["by_label"] = {label: [each._asdict() for each in found] for label, found in by_label.items()}
+    if results or args.labels:
+        print(f"{heading}; AUROC: 0.5 is chance, 1 separates them all")
+    if results:
+        _print_table(results, by_label)
     chosen: Optional[List[Term]] = None
     if args.select:
-        chosen, steps = _select(args, true, shuffled)
+        chosen, steps = _select(true, wrong, args.seed)
         report["selection"] = steps
     if args.out:
         with whole_directory(args.out) as directory:
@@ -241,31 +362,49 @@ def _write_json(content: Any, path: str) -> None:
         file.write("\n")
 
 
-def _print_table(results: List[Separation]) -> None:
-    width = max(len(result.score) for result in results)
-    for result in results:
-        print(f"{result.score:{width}}  {result.auroc:.3f}  [{result.low:.3f}, {result.high:.3f}]")
+def _print_table(results: List[Separation], by_label: Dict[str, List[Separation]]) -> None:
+    rows = [f"{result.auroc:.3f}  [{result.low:.3f}, {result.high:.3f}]" for result in results]
+    names = [result.score for result in results]
+    if by_label:
+        names, rows = ["", *names], [f"{'all wrong':{len(rows[0])}}", *rows]
+    for label, found in by_label.items():
+        column = [label, *(f"{result.auroc:.3f}" for result in found)]
+        rows = [f"{row}  {cell:>{max(map(len, column))}}" for row, cell in zip(rows, column)]
+    for name, row in zip(names, rows):
+        print(f"{name:{max(map(len, names))}}  {row}")
 
 
-def separation(name: str, true: np.ndarray, shuffled: np.ndarray, seed: int) -> Separation:
-    return Separation(name, auroc(true, shuffled), *auroc_interval(true, shuffled, seed=seed))
+def separation(name: str, true: np.ndarray, wrong: np.ndarray, seed: int) -> Separation:
+    return Separation(name, auroc(true, wrong), *auroc_interval(true, wrong, seed=seed))
 
 
-def evaluation(args: argparse.Namespace, true: Pairs, shuffled: Pairs) -> List[Separation]:
-    """The score and the baselines there is material for. Each is turned so that worse pairs should score higher."""
-    found = [separation("null rate of cross attention", pair_score(true.null), pair_score(shuffled.null), args.seed)]
-    found.append(separation("baseline: length ratio", true.length_ratio, shuffled.length_ratio, args.seed))
+def separations(scores: List[Scores], seed: int, inside: Union[slice, np.ndarray] = slice(None)) -> List[Separation]:
+    """How well each score tells true pairs from the wrong ones, or from those of them at which `inside` is true."""
+    return [separation(each.name, each.true, each.wrong[inside], seed) for each in scores]
+
+
+def pair_scores(true: Side, wrong: Side) -> List[Scores]:
+    """The score and the baselines there is material for."""
+    sides = true, wrong
+    found = [
+        Scores("null rate of cross attention", *(pair_score(side.pairs.null) for side in sides)),
+        Scores("baseline: length ratio", *(side.pairs.length_ratio for side in sides)),
+    ]
     for option, name, read, sign in (
         ("scores", "baseline: model score per token", model_scores, -1),
-        ("softmax", "baseline: softmax attention entropy", attention_entropy, 1),
+        ("softmax", "baseline: attention entropy", attention_entropy, 1),
     ):
-        paths = getattr(args, option), getattr(args, f"shuffled_{option}")
+        paths = [side.paths[option] for side in sides]
+        if option == "softmax" and not any(paths) and all(has_entropy(side.paths["pairs"]) for side in sides):
+            paths = [side.paths["pairs"] for side in sides]
         if not any(paths):
             continue
         if not all(paths):
             raise InputError(f"--{option} and --shuffled-{option} are given together: true pairs and shuffled ones")
-        values = [sign * _of_pairs(read(path), pairs, path) for path, pairs in zip(paths, (true, shuffled))]
-        found.append(separation(name, *values, args.seed))
+        by_path = {path: read(path) for path in dict.fromkeys(paths)}  # both sides may be in one file: read it once
+        found.append(
+            Scores(name, *(sign * _of_pairs(by_path[path], side.pairs, path) for path, side in zip(paths, sides)))
+        )
     return found
 
 
@@ -276,16 +415,19 @@ def _of_pairs(values: Dict[int, float], pairs: Pairs, path: str) -> np.ndarray:
     return np.array([values[number] for number in pairs.ids.tolist()])
 
 
-def _select(args: argparse.Namespace, true: Pairs, shuffled: Pairs) -> Tuple[List[Term], List[Dict[str, Any]]]:
+def _select(true: Side, wrong: Side, seed: int) -> Tuple[List[Term], List[Dict[str, Any]]]:
     """Choose terms on even pairs and print what they do on odd ones."""
     halves = []
     for half in (0, 1):
         parts = []
-        for pairs, path in ((true, args.pairs), (shuffled, args.shuffled)):
-            inside = pairs.ids % 2 == half
-            if not inside.any():
-                raise InputError(f"{path}: has no pair with an {'odd' if half else 'even'} id; --select needs both")
-            parts.append((pairs.null[inside], None if pairs.mass is None else pairs.mass[inside]))
+        for side in (true, wrong):
+            part = side.pairs.where(side.pairs.ids % 2 == half)
+            if not len(part.ids):
+                parity = "odd" if half else "even"
+                raise InputError(
+                    f"{side.paths['pairs']}: has no {side.name} pair with an {parity} id; --select needs both"
+                )
+            parts.append((part.null, part.mass))
         halves.append(parts)
     plain = [Term("null", None, None, 1, 0.0, 1.0)]
     steps = selection(*halves[0])
@@ -293,7 +435,7 @@ def _select(args: argparse.Namespace, true: Pairs, shuffled: Pairs) -> Tuple[Lis
     table = []
     for terms in [plain, *steps]:
         scores = [[combined_score(terms, *part) for part in half] for half in halves]
-        held_out = separation("", *scores[1], args.seed)
+        held_out = separation("", *scores[1], seed)
         name = " + ".join(map(str, terms)) if terms != plain else "mean null rate (nothing chosen)"
         table.append({"terms": name, "development": auroc(*scores[0]), **held_out._asdict()})
         print(f"{table[-1]['development']:.3f}; {held_out.auroc:.3f} [{held_out.low:.3f}, {held_out.high:.3f}]  {name}")

@@ -12,6 +12,9 @@ from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.stats_blocks import cross_layers, stats_blocks
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
+from fairseq_rela.recording.info import read_info
+
+CLEAN = "clean"  # the label of a true pair; any other names a kind of wrong pair
 
 
 class Pairs(NamedTuple):
@@ -27,6 +30,11 @@ class Pairs(NamedTuple):
     def length_ratio(self) -> np.ndarray:
         """|ln(source length / target length)|, (N,)."""
         return np.abs(np.log(self.lengths[:, 0] / self.lengths[:, 1]))
+
+    def where(self, inside: np.ndarray) -> "Pairs":
+        """The pairs at which `inside`, (N,) bool, is true."""
+        mass = None if self.mass is None else self.mass[inside]
+        return Pairs(self.ids[inside], self.lengths[inside], self.null[inside], mass, self.layers)
 
 
 def is_dump(path: str) -> bool:
@@ -73,6 +81,22 @@ def _listed(path: str) -> Pairs:
     blocks = list(progress(stats_blocks(path), path))
     ids, lengths, null = (np.concatenate([block[i] for block in blocks]) for i in range(3))
     return Pairs(ids, lengths, null[:, :, None], None, cross_layers(path))
+
+
+def pair_labels(path: str) -> np.ndarray:
+    """The label of every pair at its id, (lines,) of str: line i (from 0) is that of pair i."""
+    found = []
+    for number, line in text_lines(path):
+        label = line.strip()
+        if not label:
+            raise InputError(f"{path}, line {number}: is empty; a label is {CLEAN}, or what is wrong with the pair")
+        found.append(label)
+    return np.array(found, dtype=object)  # not fixed width: one long line would make all of them as long
+
+
+def has_entropy(path: str) -> bool:
+    """Whether `path` is a dump whose rows of cross attention are distributions."""
+    return is_dump(path) and read_info(path).kinds["cross"].distribution
 
 
 def attention_entropy(path: str) -> Dict[int, float]:
