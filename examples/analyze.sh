@@ -3,7 +3,8 @@
 #   bash examples/analyze.sh DATASET ARCH [--dry-run] [fairseq-rela analyze's flags]
 #
 # The sentences are those with gold word alignments where the data set has them, else the test set; the same with
-# shuffled targets stand beside them. Writes dump/, analysis/report.html, analysis/metrics.json and filter/.
+# shuffled targets stand beside them. Writes dump/, analysis/report.html, analysis/metrics.json and filter/; and noisy/,
+# where the data set has pairs labelled by what is wrong with them.
 # For wmt14_en_de, GOLD_DIR says where the RWTH alignments are, which may not be redistributed: give it to
 # prepare.sh too. Variables: AVERAGE, DEVICES, SEED, TAG, OUT
 set -euo pipefail
@@ -51,5 +52,15 @@ if ! fresh "$run_dir/filter.log" "$true_pairs.log" "$shuffled.log"; then
   logged "$run_dir/filter.log.part" fairseq-rela filter "$true_pairs" --shuffled "$shuffled" --evaluate \
     --scores "$true_pairs.log" --shuffled-scores "$shuffled.log" --out "$run_dir/filter"
   run mv "$run_dir/filter.log.part" "$run_dir/filter.log"
+fi
+noisy=$run_dir/dump/noisy
+if [ "${#NOISY[@]}" -gt 0 ]; then
+  dump test2 "$noisy"
+  if ! fresh "$run_dir/noisy.log" "$noisy.log"; then
+    say "$arch, seed $SEED: which scores tell noisy pairs from clean ones?"
+    logged "$run_dir/noisy.log.part" fairseq-rela filter "$noisy" --labels "$text/noisy.labels" --evaluate \
+      --scores "$noisy.log" --out "$run_dir/noisy"
+    run mv "$run_dir/noisy.log.part" "$run_dir/noisy.log"
+  fi
 fi
 run python "$root/examples/table.py" analysis "$run_dir"

@@ -111,9 +111,11 @@ arguments() {
 
 load_dataset() {
   VALID=() GOLD=() GOLD_LINKS='' GOLD_LINES='' GOLD_BASE=0 GOLD_REVERSE='' GOLD_ENCODING=utf-8 ENCODING=utf-8
+  NOISY=() NOISY_LABELS=''
   VALID_EVERY='' VALID_LINES='' TEST_LINES='' TOKENIZED='' SACREBLEU_SET=''
   [ -z "${DATA_DIR:-}" ] || [ -d "$DATA_DIR" ] || die "DATA_DIR=$DATA_DIR is no directory"
   [ -z "${GOLD_DIR:-}" ] || [ -d "$GOLD_DIR" ] || die "GOLD_DIR=$GOLD_DIR is no directory"
+  OUT=${OUT:-$root/runs/$dataset}
   # shellcheck source=/dev/null
   . "$root/examples/datasets/$dataset.sh"
 
@@ -122,12 +124,13 @@ load_dataset() {
   EMBEDDINGS=${EMBEDDINGS:-decoder}  # what shares them: the decoder's two, as in the authors' code, or all
   MAX_PIECES=${MAX_PIECES:-256}      # longer pairs are not trained on
   SIZE=${SIZE:-base}
+  NORM=${NORM:-post}                 # layer norm after each sublayer, as in the paper, or before it: post or pre
   LR=${LR:-0.0007} WARMUP=${WARMUP:-4000} UPDATES=${UPDATES:-300000}
   DROPOUT=${DROPOUT:-0.1} ATTENTION_DROPOUT=${ATTENTION_DROPOUT:-0.1} WEIGHT_DECAY=${WEIGHT_DECAY:-0.0}
   TOKENS_PER_UPDATE=${TOKENS_PER_UPDATE:-25000} MAX_TOKENS=${MAX_TOKENS:-6250}
   AVERAGE=${AVERAGE:-5} BEAM=${BEAM:-4} LENPEN=${LENPEN:-0.6} SEED=${SEED:-1}
   SAMPLE=${SAMPLE:-} MIN_WORDS=${MIN_WORDS:-1} MAX_WORDS=${MAX_WORDS:-} MAX_RATIO=${MAX_RATIO:-}
-  EXTRA_TRAIN=${EXTRA_TRAIN:-} CHECKSUMS=${CHECKSUMS:-} WORKERS=${WORKERS:-1}
+  EXTRA_TRAIN=${EXTRA_TRAIN:-} CORPUS=${CORPUS:-} CHECKSUMS=${CHECKSUMS:-} WORKERS=${WORKERS:-1}
   CACHE_DIR=${CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fairseq-rela}
   local name
   for name in PIECES MAX_PIECES WARMUP UPDATES TOKENS_PER_UPDATE MAX_TOKENS AVERAGE BEAM SEED WORKERS; do
@@ -136,7 +139,6 @@ load_dataset() {
   # every 5,000 updates as in the authors' recipe; ten times in a short training
   SAVE_INTERVAL=${SAVE_INTERVAL:-$((UPDATES / 10 < 5000 ? (UPDATES / 10 > 0 ? UPDATES / 10 : 1) : 5000))}
 
-  OUT=${OUT:-$root/runs/$dataset}
   out=$OUT text=$OUT/text pieces=$OUT/pieces
   langs=("$SOURCE" "$TARGET")
   analysis_set='test'

@@ -62,6 +62,10 @@ take_text() {
     extract test "$ENCODING" "${TEST[@]}"
     expect test "$TEST_LINES"
   fi
+  if [ "${#NOISY[@]}" -gt 0 ]; then
+    extract noisy "$ENCODING" "${NOISY[@]}"
+    piped "$(located "$NOISY_LABELS")" "$text/noisy.labels" cat
+  fi
   if [ -n "$SACREBLEU_SET" ] && [ "$CHECKSUMS" != none ]; then offer_to_sacrebleu; fi
   if [ -z "$SAMPLE$VALID_EVERY" ]; then
     extract valid "$ENCODING" "${VALID[@]}"
@@ -98,7 +102,7 @@ preprocess() {  # DESTINATION FLAGS…
 }
 
 settings_apart=OUT
-same_settings "$out/settings" PIECES COVERAGE EMBEDDINGS MAX_PIECES SAMPLE MIN_WORDS MAX_WORDS MAX_RATIO EXTRA_TRAIN
+same_settings "$out/settings" PIECES COVERAGE EMBEDDINGS MAX_PIECES SAMPLE MIN_WORDS MAX_WORDS MAX_RATIO EXTRA_TRAIN CORPUS
 if ! made "$text/done"; then
   say "the original files"
   originals
@@ -135,14 +139,20 @@ if ! made "$out/data-bin"; then
   preprocess "$out/data-bin" "${joined[@]}" \
     --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test"
 fi
-# for analyze.sh: the set whose attention is studied, as `test`, and the same with shuffled targets, as `test1`
+# for analyze.sh: the set whose attention is studied, as `test`; the same with shuffled targets, as `test1`; and pairs
+# labelled by what is wrong with them, where the data set has such, as `test2`
 if ! made "$out/data-bin-$analysis_set"; then
   say "the $analysis_set set for the analyses, and the same with shuffled targets"
   run fairseq-rela filter --shuffle --source "$text/$analysis_set.$SOURCE" --target "$text/$analysis_set.$TARGET" \
     --out "$text/shuffled-$analysis_set"
   [ "$analysis_set" = test ] || encode "$analysis_set"
   encode "shuffled-$analysis_set/shuffled" "shuffled-$analysis_set"
-  preprocess "$out/data-bin-$analysis_set" --testpref "$pieces/$analysis_set,$pieces/shuffled-$analysis_set" \
+  sets=$pieces/$analysis_set,$pieces/shuffled-$analysis_set
+  if [ "${#NOISY[@]}" -gt 0 ]; then
+    encode noisy
+    sets+=,$pieces/noisy
+  fi
+  preprocess "$out/data-bin-$analysis_set" --testpref "$sets" \
     --srcdict "$out/data-bin/dict.$SOURCE.txt" --tgtdict "$out/data-bin/dict.$TARGET.txt"
 fi
 say "ready: $out/data-bin"

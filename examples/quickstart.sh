@@ -1,112 +1,116 @@
 #!/usr/bin/env bash
-# The main job, from nothing: set up, make a corpus, train transformer_rela_g_tiny, stop and resume, average, translate, score.
+# All of it, from nothing: set up, make a corpus, train transformer_rela_g_tiny and transformer_softmax_tiny side by side,
+# average, translate, score, dump their attention, analyse it, and see what it says of noisy sentence pairs.
 #   bash examples/quickstart.sh [--small] [OUT]      OUT defaults to quickstart-out
 # --small proves in a minute or two only that everything runs. A run that was interrupted goes on where it stopped.
+# Each step is a recipe on the data set `toy`; the variables of the recipes (UPDATES, CORPUS, …) apply.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-size=full out=
+die() { echo "quickstart.sh: $*" >&2; exit 1; }
+size=full OUT=
 for word in "$@"; do
   case $word in
     --small) size=small ;;
-    -*) echo "quickstart.sh: unknown option '$word'; known is --small" >&2; exit 1 ;;
-    *) out=$word ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option '$word'; known are --small, --help" ;;
+    *) [ -z "$OUT" ] || die "'$OUT' and '$word': give one directory"; OUT=$word ;;
   esac
 done
-out=${out:-$root/quickstart-out}
-
+OUT=${OUT:-$root/quickstart-out}
+mkdir -p "$OUT/logs"
+OUT=$(cd "$OUT" && pwd)
+export OUT
 if [ "$size" = small ]; then
-  sentences=2000 held_out=100 pieces=500 updates=150 warmup=50
+  export CORPUS=${CORPUS:---train 2000 --valid 100 --test 100 --noise 200}
+  export PIECES=${PIECES:-500} UPDATES=${UPDATES:-150} WARMUP=${WARMUP:-50}
 else
-  sentences=20000 held_out=500 pieces=1500 updates=2400 warmup=400
+  export UPDATES=${UPDATES:-2400}
 fi
-arch=transformer_rela_g_tiny
-
-mkdir -p "$out/logs"
-out=$(cd "$out" && pwd)
-[ ! -f "$out/size" ] || [ "$(cat "$out/size")" = "$size" ] ||
-  { echo "quickstart.sh: $out holds a $(cat "$out/size") run; remove it or name another directory" >&2; exit 1; }
-echo "$size" > "$out/size"
+[ ! -f "$OUT/size" ] || [ "$(cat "$OUT/size")" = "$size" ] ||
+  die "$OUT holds a $(cat "$OUT/size") run; remove it or name another directory"
+echo "$size" > "$OUT/size"
+attentions=(rela_g softmax)
+run_of() { echo "$OUT/transformer_${1}_tiny.seed${SEED:-1}"; }
 
 number=0
-say() { number=$((number + 1)); printf '[%d/8] %s\n' "$number" "$1"; }
-# once NAME COMMAND…: run it unless it has been; what it prints goes to logs/NAME.log
-once() {
-  local name=$1; shift
-  [ ! -f "$out/logs/$name.done" ] || { echo "  done before"; return; }
-  "$@" > "$out/logs/$name.log" 2>&1 ||
-    { tail -n 15 "$out/logs/$name.log" >&2; echo "quickstart.sh: $name failed; its log is $out/logs/$name.log" >&2; exit 1; }
-  touch "$out/logs/$name.done"
-}
-started=$SECONDS
+say() { number=$((number + 1)); printf '[%d/6] %s\n' "$number" "$1"; }
+failed() { tail -n 3 "$1" >&2; die "$2 failed; all it printed is in $1"; }
 
+# What runs beside this script is a process group of its own, and ends with it.
+jobs=()
+stop_jobs() { local job; for job in ${jobs[@]+"${jobs[@]}"}; do kill -- "-$job" 2> /dev/null || true; done; jobs=(); }
+trap stop_jobs EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+beside() {  # LOG COMMAND…
+  local log=$1; shift
+  set -m
+  "$@" > "$log" 2>&1 &
+  set +m
+  jobs+=("$!")
+}
+
+# both RECIPE: for both attentions at once, unless it was done
+both() {
+  local recipe=$1 attention index
+  for attention in "${attentions[@]}"; do
+    beside "$OUT/logs/$recipe-$attention.log" bash "$root/examples/$recipe.sh" toy "$attention"
+  done
+  for index in "${!attentions[@]}"; do
+    wait "${jobs[index]}" || failed "$OUT/logs/$recipe-${attentions[index]}.log" "$recipe.sh toy ${attentions[index]}"
+  done
+  stop_jobs
+}
+
+started=$SECONDS
 say "set-up"
 bash "$root/examples/setup_env.sh"
-venv=${RELA_VENV:-$root/.venv}
-PATH="$(cd "$venv" && pwd)/bin:$PATH"
-user_dir=$(fairseq-rela user-dir)
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # so small a model gains little from more, and loses much on a busy machine
-device=(--cpu)
-! nvidia-smi -L > /dev/null 2>&1 || device=()
+RELA_VENV=$(cd "${RELA_VENV:-$root/.venv}" && pwd)
+export RELA_VENV
+# two models that are so small share a GPU, and have a core each
+if nvidia-smi -L > /dev/null 2>&1; then export DEVICES=${DEVICES:-1}; else export DEVICES=${DEVICES:-cpu}; fi
+set_up=$SECONDS
 
-say "corpus: $sentences sentence pairs made by rule"
-once corpus fairseq-rela toy-corpus "$out/text" --train "$sentences" --valid "$held_out" --test "$held_out"
+say "corpus, sentencepiece and fairseq-preprocess"
+bash "$root/examples/prepare.sh" toy > "$OUT/logs/prepare.log" 2>&1 || failed "$OUT/logs/prepare.log" "prepare.sh toy"
+sed -n "s|^$OUT/text/\(.*\) of .*|  \1 pairs|p" "$OUT/logs/prepare.log"
 
-say "sentencepiece, $pieces pieces for both languages, and fairseq-preprocess"
-prepare() {
-  mkdir -p "$out/pieces"
-  python "$root/examples/segment.py" train "$out/pieces/spm" "$pieces" "$out/text/train.src" "$out/text/train.tgt"
-  for file in {train,valid,test}.{src,tgt}; do
-    python "$root/examples/segment.py" encode "$out/pieces/spm" < "$out/text/$file" > "$out/pieces/$file"
-  done
-  rm -rf "$out/data-bin"
-  fairseq-preprocess --source-lang src --target-lang tgt --joined-dictionary --destdir "$out/data-bin" \
-    --trainpref "$out/pieces/train" --validpref "$out/pieces/valid" --testpref "$out/pieces/test"
-}
-once prepare prepare
+say "train ${attentions[*]} side by side, $UPDATES updates each"
+logs=()
+for attention in "${attentions[@]}"; do logs+=("$attention=$(run_of "$attention")/train.log"); done
+"$RELA_VENV/bin/python" "$root/examples/progress.py" "$UPDATES" "${logs[@]}" &
+progress=$!
+trap 'kill "$progress" 2> /dev/null || true; stop_jobs' EXIT
+both train
+kill "$progress" 2> /dev/null || true
+trap stop_jobs EXIT
+[ ! -t 2 ] || echo >&2
 
-# --required-batch-size-multiple 1: at its default of 8, fairseq's HEAD drops a last batch of fewer sentences
-train() {
-  fairseq-train "$out/data-bin" --user-dir "$user_dir" --arch "$arch" --share-all-embeddings "${device[@]}" \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-8 --clip-norm 0.0 \
-    --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates "$warmup" \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0.1 \
-    --max-tokens 1000 --required-batch-size-multiple 1 --seed 1 \
-    --max-update "$1" --save-interval-updates $((updates / 10)) --keep-interval-updates 5 --no-epoch-checkpoints \
-    --save-dir "$out/checkpoints" --log-format json --log-interval 25 2>&1 |
-    tee -a "$out/logs/train.log" | python "$root/examples/progress.py" "$updates"
-}
-trained() { compgen -G "$out/checkpoints/checkpoint_*_$1.pt" > /dev/null; }
-say "train $arch for $((updates / 2)) updates"
-if trained $((updates / 2)) || trained "$updates"; then echo "  done before"; else train $((updates / 2)); fi
-say "resume it and go on to $updates"
-if trained "$updates"; then echo "  done before"; else train "$updates"; fi
-trained "$updates" || { echo "quickstart.sh: training failed; its log is $out/logs/train.log" >&2; exit 1; }
+say "average the last checkpoints, translate the test set, score"
+both generate
+for attention in "${attentions[@]}"; do echo "  $attention: $(cat "$(run_of "$attention")/score.txt")"; done
 
-say "average the last 5 checkpoints"
-once average fairseq-rela average "$out/checkpoints" --num-update-checkpoints 5 --output "$out/average.pt"
+say "dump the attention, analyse it with the gold alignments, and look for noise with it"
+both analyze
 
-say "translate the test set (beam 4, lenpen 0.6)"
-translate() {
-  fairseq-generate "$out/data-bin" --user-dir "$user_dir" --path "$out/average.pt" "${device[@]}" \
-    --beam 4 --lenpen 0.6 --max-tokens 4000 --required-batch-size-multiple 1 --remove-bpe sentencepiece
-}
-once generate translate
-grep '^D-' "$out/logs/generate.log" | sort -t- -k2 -n | cut -f3 > "$out/translation.tgt"
+say "one report of both"
+ATTENTIONS="${attentions[*]}" SEEDS=${SEED:-1} bash "$root/examples/paper/analysis.sh" toy > "$OUT/logs/report.log" 2>&1 ||
+  failed "$OUT/logs/report.log" "paper/analysis.sh toy"
 
-say "score"
-once score sacrebleu "$out/text/test.tgt" --input "$out/translation.tgt" --tokenize none --force --format text --width 1
-grep '^BLEU' "$out/logs/score.log"
-
+runs=()
+for attention in "${attentions[@]}"; do runs+=("$attention=$(run_of "$attention")"); done
+echo
+"$RELA_VENV/bin/python" "$root/examples/table.py" compare "${runs[@]}" | tee "$OUT/table.txt"
 cat <<SUMMARY
 
-Done in $((SECONDS - started)) s. In $out:
-  text/            the corpus, with its gold word alignments
+Done in $((SECONDS - started)) s, $((SECONDS - set_up)) s of them after set-up. The report: $OUT/paper/analysis/report.html
+Also in $OUT:
+  corpus/          the text, with its gold word alignments; noisy.* has labelled noise
   data-bin/        the same for fairseq
-  checkpoints/     the training's; average.pt is the mean of the last 5
-  translation.tgt  the test set, translated; text/test.tgt is what it should be
+  transformer_*/   of each model: checkpoints/, average.pt, translation.tgt, score.txt, dump/, analysis/, noisy.log
   logs/            what each step printed
 Try it:
-  echo "$(head -n 1 "$out/text/test.src")" | $venv/bin/python $root/examples/segment.py encode $out/pieces/spm |
-    $venv/bin/fairseq-interactive $out/data-bin --user-dir $user_dir --path $out/average.pt --remove-bpe sentencepiece
+  echo "$(head -n 1 "$OUT/text/test.src")" | $RELA_VENV/bin/python $root/examples/segment.py encode $OUT/pieces/spm |
+    $RELA_VENV/bin/fairseq-interactive $OUT/data-bin --user-dir $root/fairseq_rela --path $(run_of rela_g)/average.pt --remove-bpe sentencepiece
 SUMMARY

@@ -3,6 +3,7 @@
 python table.py score RUN                  BLEU with its signature; kept in RUN/score.txt
 python table.py analysis RUN               sparsity, null rates, AER and AUROC; kept in RUN/analysis.txt
 python table.py runs NAME=RUN[,RUN...] ... a line a name; of several runs, the mean and their standard deviation
+python table.py compare NAME=RUN ...       the same the other way round, for people: a column a name
 """
 
 import json
@@ -11,6 +12,14 @@ import statistics
 import sys
 
 NOTHING = "-"
+WIDTH = 10  # of a column of `compare`
+# of fairseq-rela filter --labels
+NOISE_SCORES = {
+    "null rate of cross attention": "null rate",
+    "baseline: length ratio": "length ratio",
+    "baseline: model score per token": "model score",
+    "baseline: attention entropy": "entropy",
+}
 
 
 def read_json(*path):
@@ -49,11 +58,14 @@ def numbers(run):
     filtered = read_json(run, "filter", "evaluation.json")
     if filtered:
         found["AUROC"] = filtered["evaluation"][0]["auroc"]
+    noisy = read_json(run, "noisy", "evaluation.json")
+    for result in noisy["evaluation"] if noisy else []:
+        found[f"noise AUROC, {NOISE_SCORES[result['score']]}"] = result["auroc"]
     return found
 
 
 def digits(column):
-    return 3 if column in ("AUROC", "cross diversity") else 1
+    return 3 if "AUROC" in column or column == "cross diversity" else 1
 
 
 def keep(path, lines):
@@ -97,8 +109,18 @@ def runs(*named):
         print("\t".join([name, *([str(len(done))] if several else []), *(cells or ["failed or not run"])]))
 
 
+def compare(*named):
+    names, found = zip(*((name, numbers(run)) for name, _, run in (argument.partition("=") for argument in named)))
+    columns = list(dict.fromkeys(column for run in found for column in run))
+    width = max(map(len, columns)) + 2
+    print(" " * width + "".join(f"{name:>{WIDTH}}" for name in names))
+    for column in columns:
+        cells = (cell(column, [run[column]] if column in run else []) for run in found)
+        print(f"{column:<{width}}" + "".join(f"{text:>{WIDTH}}" for text in cells))
+
+
 if __name__ == "__main__":
-    commands = {"score": score, "analysis": analysis, "runs": runs}
+    commands = {"score": score, "analysis": analysis, "runs": runs, "compare": compare}
     if len(sys.argv) < 3 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]](*sys.argv[2:])

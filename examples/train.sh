@@ -6,7 +6,7 @@
 # What was interrupted goes on at its last checkpoint. Variables, each with a default in lib.sh or datasets/DATASET.sh:
 #   DEVICES   cpu, a number of GPUs, torchrun:MACHINESxGPUS or slurm:MACHINESxGPUS (all the GPUs here, else cpu)
 #   SEED      1; TAG keeps runs with other settings apart
-#   UPDATES WARMUP LR DROPOUT ATTENTION_DROPOUT WEIGHT_DECAY TOKENS_PER_UPDATE MAX_TOKENS SAVE_INTERVAL AVERAGE
+#   UPDATES WARMUP LR NORM DROPOUT ATTENTION_DROPOUT WEIGHT_DECAY TOKENS_PER_UPDATE MAX_TOKENS SAVE_INTERVAL AVERAGE
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -25,9 +25,15 @@ case $EMBEDDINGS in
   decoder) share=(--share-decoder-input-output-embed) ;;
   *) die "EMBEDDINGS=$EMBEDDINGS is not known; give all or decoder" ;;
 esac
+case $NORM in
+  pre) norm=(--encoder-normalize-before --decoder-normalize-before) ;;
+  post) norm=() ;;
+  *) die "NORM=$NORM is not known; give pre or post" ;;
+esac
 
 train=(
-  "${launch[@]}" fairseq-train "$out/data-bin" --user-dir "$user_dir" --arch "$arch" "${share[@]}" "${device_flags[@]}"
+  "${launch[@]}" fairseq-train "$out/data-bin" --user-dir "$user_dir" --arch "$arch" "${share[@]}" "${norm[@]}"
+  "${device_flags[@]}"
   --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-8 --weight-decay "$WEIGHT_DECAY" --clip-norm 0.0
   --lr "$LR" --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP"
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1
@@ -44,6 +50,8 @@ if [ "$dry_run" ]; then
   echo
   exit
 fi
+# glibc keeps freed memory instead of giving it back and having it zeroed again: 13 % more tokens a second on a CPU
+export MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592 MALLOC_TOP_PAD_=268435456
 trained=$(cat "$run_dir/trained" 2> /dev/null || echo 0)
 if [ "$trained" -ge "$UPDATES" ]; then
   say "$arch, seed $SEED: trained before, $trained updates"
@@ -51,7 +59,7 @@ if [ "$trained" -ge "$UPDATES" ]; then
 fi
 # shellcheck disable=SC2034
 FLAGS=${extra[*]-}
-same_settings "$run_dir/settings" LR WARMUP DROPOUT ATTENTION_DROPOUT WEIGHT_DECAY TOKENS_PER_UPDATE EMBEDDINGS FLAGS
+same_settings "$run_dir/settings" LR WARMUP NORM DROPOUT ATTENTION_DROPOUT WEIGHT_DECAY TOKENS_PER_UPDATE EMBEDDINGS FLAGS
 say "$arch, seed $SEED: $UPDATES updates of $((tokens * update_freq * workers)) tokens on $DEVICES; log: $run_dir/train.log"
 show "${train[@]}" > "$run_dir/train.cmd"
 began=$SECONDS
