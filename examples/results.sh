@@ -9,7 +9,7 @@
 # figures  the paper's Figures 3 to 6, of all attentions side by side
 # eflomal  AER of a word aligner trained on the same text, for scale (pip install eflomal)
 # Variables: ATTENTIONS (softmax rela_g relu rela_i; to run some at a time, or side by side on several cores), SEED (1),
-# DATA_DIR, OUT and the recipes' own; RESULTS, the file (examples/RESULTS.md)
+# SETTINGS (of the trials), DATA_DIR, OUT and the recipes' own; RESULTS, the file (examples/RESULTS.md)
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -17,7 +17,7 @@ set -euo pipefail
 # the budget, the same for all: stated before anything was run
 export UPDATES=${UPDATES:-1500} SAVE_INTERVAL=${SAVE_INTERVAL:-100} WARMUP=${WARMUP:-300}
 trial_updates=${TRIAL_UPDATES:-400}
-settings=(lr0.005 lr0.002 lr0.001 lr0.005-drop0.1 lr0.005-prenorm lr0.002-prenorm)
+read -ra settings <<< "${SETTINGS:-lr0.005 lr0.002 lr0.001 lr0.005-drop0.1 lr0.005-prenorm lr0.002-prenorm}"
 tuned=(softmax rela_g)
 SETTING=${SETTING:-lr0.005-prenorm}  # which won for both
 

@@ -327,7 +327,7 @@ def test_a_dry_run_does_nothing(recipe, tmp_path, dataset):
 
 
 def test_mistakes_are_told_in_one_line(recipe, tmp_path):
-    known = " ".join(sorted(LAYOUTS))
+    known = " ".join(sorted([*LAYOUTS, "toy"]))
     said = [
         recipe("train.sh", fails=True),
         recipe("train.sh", "wmt14_ende", "rela_g", fails=True),
@@ -535,3 +535,55 @@ def test_pairs_that_are_left_out(tmp_path):
     done = parallel_text("extract", *flags, tmp_path / "x.en", tmp_path / "x.fr")
     assert done.stdout == f"{tmp_path}/out: 2 of 5 pairs\n"
     assert pairs(tmp_path / "out", ("en", "fr")) == [("a b", "A"), ("kept too", "à part")]
+
+
+# --- results on real text
+
+
+def test_results_from_trials_to_figures(done, recipe, tmp_path):
+    """All steps on a few sentences: rows for each run, and nothing is trained twice."""
+    _, _, variables, _ = done("hansards_en_fr")
+    rule = re.compile(r"[|-]+")
+    filled = lines(ROOT / "examples/RESULTS.md")
+    headings = {place - 1 for place, line in enumerate(filled) if rule.fullmatch(line)}
+    empty = [line for i, line in enumerate(filled) if i in headings or rule.fullmatch(line) or line[:1] != "|"]
+    results = tmp_path / "RESULTS.md"
+    results.write_text("\n".join(empty) + "\n", encoding="utf-8")
+    variables = {**variables, "RESULTS": results, "TRIAL_UPDATES": "1", "UPDATES": "2", "ATTENTIONS": "softmax rela_g"}
+    settings = ["lr0.005-drop0.1", "lr0.005-prenorm"]
+    variables["SETTINGS"] = " ".join(settings)
+    printed = recipe("results.sh", "hansards_en_fr", "trials", "runs", "scores", "figures", **variables)
+    assert re.search(r"rela_g, best first: lr0\.005-\S+ lr0\.005-\S+\n", printed)
+
+    by_width = {}
+    for line in lines(results):
+        if line.startswith("| hansards"):
+            row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            by_width.setdefault(len(row), []).append(row)
+    trials, runs, scores, attention = (by_width[width] for width in (6, 8, 9, 14))
+    assert [row[1:3] for row in trials] == [[a, s] for a in ("softmax", "rela_g") for s in settings]
+    assert "NORM=post DROPOUT=0.1 ATTENTION_DROPOUT=0.1" in trials[0][3]
+    assert "NORM=pre DROPOUT=0.1 ATTENTION_DROPOUT=0.0" in trials[1][3]
+    assert [row[1] for row in runs] == [row[1] for row in scores] == [row[1] for row in attention]
+    assert runs[0][1] == "softmax" and runs[0][3] == "2" and "tok:none" in runs[0][7]
+    assert scores[0][5] == "-" and 0 < float(scores[1][5]) <= 1, "the first is compared with nothing"
+    assert attention[0][5] == "0.0" and float(attention[1][5]) > 0, "zeros of cross attention"
+    for figure in ("sparsity", "alignment", "diversity", "null_rate"):
+        assert (tmp_path / f"figures/hansards_en_fr-{figure}.png").stat().st_size > 1000
+
+    again = recipe("results.sh", "hansards_en_fr", "trials", "runs", **variables)
+    assert again.count("trained before") == 6 and "translate the test set" not in again
+
+
+def test_results_are_kept_for_two_sets(recipe, tmp_path):
+    said = [
+        recipe("results.sh", "wmt14_en_de", fails=True, OUT=tmp_path),
+        recipe("results.sh", "multi30k_en_de", "trail", fails=True, OUT=tmp_path),
+    ]
+    assert said == [
+        "results.sh: no results are kept for wmt14_en_de; known are hansards_en_fr multi30k_en_de\n",
+        "results.sh: unknown step 'trail'; known are trials runs scores figures eflomal\n",
+    ]
+    printed = recipe("results.sh", "multi30k_en_de", "--dry-run", OUT=tmp_path, RESULTS=tmp_path / "R.md")
+    assert printed.count("fairseq-train ") == 16 and printed.count("fairseq-generate ") == 12
+    assert list(tmp_path.iterdir()) == []
