@@ -22,7 +22,7 @@ mkdir -p "$OUT/logs"
 OUT=$(cd "$OUT" && pwd)
 export OUT
 if [ "$size" = small ]; then
-  export CORPUS=${CORPUS:---train 2000 --valid 100 --test 100 --noise 200}
+  export CORPUS=${CORPUS:---train 2000 --valid 100 --test 100 --noise 200 --max-clauses 2}
   export PIECES=${PIECES:-500} UPDATES=${UPDATES:-150} WARMUP=${WARMUP:-50}
 else
   export UPDATES=${UPDATES:-2400}

@@ -14,8 +14,8 @@ set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# the budget, the same for all: stated before anything was run
-export UPDATES=${UPDATES:-1500} SAVE_INTERVAL=${SAVE_INTERVAL:-100} WARMUP=${WARMUP:-300}
+# the budget, the same for every attention
+export SAVE_INTERVAL=${SAVE_INTERVAL:-100} WARMUP=${WARMUP:-300}
 trial_updates=${TRIAL_UPDATES:-400}
 read -ra settings <<< "${SETTINGS:-lr0.005 lr0.002 lr0.001 lr0.005-drop0.1 lr0.005-prenorm lr0.002-prenorm}"
 tuned=(softmax rela_g)
@@ -29,7 +29,12 @@ for word in "$@"; do
   esac
 done
 arguments ${words[@]+"${words[@]}"}
-case $dataset in multi30k_en_de | hansards_en_fr) ;; *) die "no results are kept for $dataset; known are hansards_en_fr multi30k_en_de" ;; esac
+case $dataset in
+  multi30k_en_de) UPDATES=${UPDATES:-1000} default="softmax rela_g relu rela_i" ;;
+  hansards_en_fr) UPDATES=${UPDATES:-1200} default="softmax rela_g" ;;
+  *) die "no results are kept for $dataset; known are hansards_en_fr multi30k_en_de" ;;
+esac
+export UPDATES
 [ -z "$arch" ] || die "unknown step '$arch'; known are trials runs scores figures eflomal"
 load_dataset
 find_environment
@@ -37,7 +42,6 @@ export OUT
 results=${RESULTS:-$root/examples/RESULTS.md}
 figures=$(dirname "$results")/figures
 [ "${#steps[@]}" -gt 0 ] || { [ "$dataset" != multi30k_en_de ] || steps=(trials); steps+=(runs scores figures); }
-case $dataset in hansards_en_fr) default="softmax rela_g" ;; *) default="softmax rela_g relu rela_i" ;; esac
 read -ra attentions <<< "${ATTENTIONS:-$default}"
 record() { run python "$root/examples/results.py" "$@"; }
 

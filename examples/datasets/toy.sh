@@ -2,7 +2,7 @@
 # The embedded corpus: two invented languages made by rule, with gold word alignments and labelled noise. Nothing is
 # fetched; what the quickstart runs on, and the quickest way to try any recipe or table.
 SOURCE=src TARGET=tgt
-CORPUS=${CORPUS:---train 20000 --valid 500 --test 500 --noise 1000}
+CORPUS=${CORPUS:---train 20000 --valid 500 --test 500 --noise 1000 --max-clauses 2}
 case $OUT in /*) toy=$OUT/corpus ;; *) toy=$PWD/$OUT/corpus ;; esac
 FILES=()
 # shellcheck disable=SC2086
