@@ -6,7 +6,7 @@
 # trials   the same few settings for softmax and rela_g, 400 updates each; which is best by the validation set
 # runs     the budget for every attention, with the setting that won (SETTING=)
 # scores   BLEU, compared with softmax's by paired bootstrap
-# figures  the paper's Figures 3 to 6, of all attentions side by side
+# figures  the paper's Figures 3 to 6, and Table 6 as one, of all attentions side by side
 # eflomal  AER of a word aligner trained on the same text, for scale (pip install eflomal)
 # Variables: ATTENTIONS (softmax rela_g relu rela_i; to run some at a time, or side by side on several cores), SEED (1),
 # SETTINGS (of the trials), DATA_DIR, OUT and the recipes' own; RESULTS, the file (examples/RESULTS.md)
@@ -106,7 +106,7 @@ figures() {
   logged "$out/logs/results.log" fairseq-rela analyze "${dumps[@]}" "${flags[@]}" --out "$out/results"
   run mkdir -p "$figures"
   [ -z "$dry_run" ] || return 0
-  for figure in sparsity alignment diversity null_rate; do
+  for figure in sparsity alignment diversity diversity_tau null_rate; do
     [ ! -e "$out/results/$figure.png" ] || cp "$out/results/$figure.png" "$figures/$dataset-$figure.png"
   done
 }
@@ -124,4 +124,5 @@ eflomal() {
   record aer "$results" "$dataset" eflomal "$text/gold.links" "$GOLD_BASE" "$data/forward" "$data/reverse"
 }
 
+bash "$root/examples/prepare.sh" "$dataset" ${dry_run:+--dry-run}
 for step in "${steps[@]}"; do "$step"; done
