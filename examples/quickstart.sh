@@ -25,7 +25,7 @@ if [ "$size" = small ]; then
   export CORPUS=${CORPUS:---train 2000 --valid 100 --test 100 --noise 200 --max-clauses 2}
   export PIECES=${PIECES:-500} UPDATES=${UPDATES:-150} WARMUP=${WARMUP:-50}
 else
-  export UPDATES=${UPDATES:-2400}
+  export UPDATES=${UPDATES:-3600}
 fi
 [ ! -f "$OUT/size" ] || [ "$(cat "$OUT/size")" = "$size" ] ||
   die "$OUT holds a $(cat "$OUT/size") run; remove it or name another directory"
