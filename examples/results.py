@@ -2,7 +2,7 @@
 
 python results.py best UPDATES RUN ...                the runs, the lowest validation loss after so many updates first
 python results.py row RESULTS.md TABLE CELL ...       put a row into a table
-python results.py trial RESULTS.md UPDATES NAME=RUN   a row of `trials`; NAME is SET,ATTENTION,SETTING
+python results.py trial RESULTS.md UPDATES NAME=RUN   a row of `trials`; NAME is SET,ATTENTION,SETTING, and SEED below
 python results.py run RESULTS.md NAME=RUN             rows of `runs` and, where it was analysed, of `attention`
 python results.py scores RESULTS.md REFERENCE NAME=RUN ...    rows of `scores`: BLEU of each against the first, softmax,
                                                       by sacrebleu's paired bootstrap

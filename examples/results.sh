@@ -76,7 +76,7 @@ runs() {
     for script in train.sh generate.sh analyze.sh; do
       recipe "$script" "$attention" "$SETTING" || { echo "$0: $attention ended in $script" >&2; continue 2; }
     done
-    record run "$results" "$dataset,$attention,$SEED=$(run_of "$attention" "$SETTING")"
+    record run "$results" "$dataset,$attention,$SETTING,$SEED=$(run_of "$attention" "$SETTING")"
   done
 }
 
@@ -91,7 +91,7 @@ analysed() {
 
 scores() {
   local attention named=()
-  for attention in $(analysed); do named+=("$dataset,$attention,$SEED=$(run_of "$attention" "$SETTING")"); done
+  for attention in $(analysed); do named+=("$dataset,$attention,$SETTING,$SEED=$(run_of "$attention" "$SETTING")"); done
   record scores "$results" "$text/test.$TARGET" "${named[@]}"
 }
 

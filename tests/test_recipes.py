@@ -561,19 +561,23 @@ def test_results_from_trials_to_figures(done, recipe, tmp_path):
         if line.startswith("| hansards"):
             row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             by_width.setdefault(len(row), []).append(row)
-    trials, runs, scores, attention = (by_width[width] for width in (6, 8, 9, 14))
+    trials, runs, scores, attention = (by_width[width] for width in (6, 9, 10, 15))
     assert [row[1:3] for row in trials] == [[a, s] for a in ("softmax", "rela_g") for s in settings]
     assert "NORM=post DROPOUT=0.1 ATTENTION_DROPOUT=0.1" in trials[0][3]
     assert "NORM=pre DROPOUT=0.1 ATTENTION_DROPOUT=0.0" in trials[1][3]
     assert [row[1] for row in runs] == [row[1] for row in scores] == [row[1] for row in attention]
-    assert runs[0][1] == "softmax" and runs[0][3] == "2" and "tok:none" in runs[0][7]
-    assert scores[0][5] == "-" and 0 < float(scores[1][5]) <= 1, "the first is compared with nothing"
-    assert attention[0][5] == "0.0" and float(attention[1][5]) > 0, "zeros of cross attention"
+    assert runs[0][1:5] == ["softmax", "lr0.005-prenorm", "1", "2"] and "tok:none" in runs[0][8]
+    assert scores[0][6] == "-" and 0 < float(scores[1][6]) <= 1, "the first is compared with nothing"
+    assert attention[0][6] == "0.0" and float(attention[1][6]) > 0, "zeros of cross attention"
     for figure in ("sparsity", "alignment", "diversity", "null_rate"):
         assert (tmp_path / f"figures/hansards_en_fr-{figure}.png").stat().st_size > 1000
 
     again = recipe("results.sh", "hansards_en_fr", "trials", "runs", **variables)
     assert again.count("trained before") == 6 and "translate the test set" not in again
+    before = lines(results)
+    recipe("results.sh", "hansards_en_fr", "runs", **{**variables, "ATTENTIONS": "softmax", "SETTING": settings[0]})
+    added = [line for line in lines(results) if line not in before]
+    assert len(added) == 2 and set(before) < set(lines(results)), "another setting adds rows and replaces none"
 
 
 def test_results_are_kept_for_two_sets(recipe, tmp_path):
