@@ -76,7 +76,9 @@ def recomputed(module, query, key, key_padding_mask=None, attn_mask=None, **_):
     visible = torch.ones_like(scores, dtype=torch.bool)
     if key_padding_mask is not None:
         visible &= ~key_padding_mask.bool()[None, :, None, :]
-    if attn_mask is not None:
+    if attn_mask is not None and getattr(module, "future_masked", False) and len(query) == len(key):
+        visible &= torch.ones(len(query), len(key)).tril() > 0  # our decoder's mask is a stand-in for this
+    elif attn_mask is not None:
         visible &= attn_mask > -1e4
     weights = torch.zeros_like(scores)
     for at in np.ndindex(scores.shape[:3]):

@@ -1,7 +1,7 @@
 """Multi-head attention with any row of the catalog, in the place of fairseq's (paper, Section 3).
 
     scores  s = (X Wq)(Y Wk)ᵀ / √d_h        per head, T × S
-    weights α = act(s), masked positions exactly 0
+    weights α = act(s), masked positions exactly 0        or act(s − θ), see `threshold`
     heads   z = [α¹V¹ … α^H V^H]            concatenated, T × d
     output    = norm(z) Wo
 
@@ -20,6 +20,7 @@ from fairseq_rela.attention.activations import ACTIVATIONS, widened
 from fairseq_rela.attention.catalog import attention
 from fairseq_rela.attention.norms import NORMS
 from fairseq_rela.attention.streaming import streaming_attention
+from fairseq_rela.attention.threshold import Threshold, ThresholdSetting
 from fairseq_rela.errors import InputError
 
 
@@ -65,16 +66,25 @@ class CatalogAttention(MultiheadAttention):
     whatever the subclass says: nothing here calls it.
     """
 
-    __constants__ = ("pointwise", "normed", "BLOCKED", "LEAST")
+    __constants__ = ("pointwise", "normed", "future_masked", "BLOCKED", "LEAST")
 
     # fairseq's additive masks hold −inf, or −1e8 (−1e4 in half precision) where −inf would give NaN
     BLOCKED = -1e4
     # float32's least finite number; rowwise scores are never narrower
     LEAST = -3.4028234663852886e38
 
-    def __init__(self, name: str, embed_dim: int, num_heads: int, future_masked: bool = False, **options):
-        """`future_masked`: a square `attn_mask` is always fairseq's future mask, as in its decoders' self-attention;
-        knowing it, nobody has to look at the mask, which on a GPU would mean waiting for it."""
+    def __init__(
+        self,
+        name: str,
+        embed_dim: int,
+        num_heads: int,
+        future_masked: bool = False,
+        threshold: Optional[ThresholdSetting] = None,
+        **options,
+    ):
+        """`future_masked`: a square `attn_mask` hides the future, as in the self-attention of decoders, whatever is in
+        it: to look would mean waiting for a GPU, and of a long text it is large.
+        `threshold`: subtracted from the scores where the activation is pointwise."""
         row = attention(name)
         if embed_dim % num_heads != 0:
             raise InputError(
@@ -89,6 +99,7 @@ class CatalogAttention(MultiheadAttention):
         self.future_masked = future_masked
         self.normed = row.norm != "none"
         self.norm = NORMS[row.norm](embed_dim)
+        self.threshold = Threshold(num_heads, threshold) if threshold is not None and self.pointwise else None
 
     def forward(
         self,
@@ -120,14 +131,19 @@ class CatalogAttention(MultiheadAttention):
             if not asked and incremental_state is None and self._streams(attn_mask):
                 return self._streamed(query, key, value, key_padding_mask, causal=attn_mask is not None), None
         tgt_len, bsz, _ = query.size()
-        q = self.q_proj(query) * self.scaling
+        q = self._scored_queries(query) * self.scaling
         k, v, padding = self._keys_values(query, key, value, key_padding_mask, incremental_state, static_kv)
-        sentences, src_len = k.size(0), k.size(2)
+        sentences, src_len, width = k.size(0), k.size(2), k.size(3)
         beam = bsz // sentences  # hypotheses of one sentence share its keys: their queries become rows
 
-        q = q.view(tgt_len, sentences, beam, self.num_heads, self.head_dim)
-        q = q.permute(1, 3, 2, 0, 4).reshape(sentences * self.num_heads, beam * tgt_len, self.head_dim)
-        scores = torch.bmm(q, k.view(-1, src_len, self.head_dim).transpose(1, 2))
+        q = q.view(tgt_len, sentences, beam, self.num_heads, width)
+        q = q.permute(1, 3, 2, 0, 4).reshape(sentences * self.num_heads, beam * tgt_len, width)
+        k = k.view(-1, src_len, width)
+        if attn_mask is not None and self._hides_future(attn_mask):
+            attn_mask = torch.ones(tgt_len, src_len, dtype=torch.bool, device=query.device).triu(1)
+        if not torch.jit.is_scripting() and incremental_state is None:
+            self._drive_threshold(q, k, 1.0, causal=attn_mask is not None)
+        scores = torch.bmm(q, k.transpose(1, 2))
         scores = scores.view(sentences, self.num_heads, beam, tgt_len, src_len)
         weights = self._weights(scores, attn_mask, padding)
 
@@ -150,9 +166,26 @@ class CatalogAttention(MultiheadAttention):
     @torch.jit.unused
     def _streams(self, attn_mask: Optional[Tensor]) -> bool:
         """Whether streaming attention computes this: pointwise weights, and no mask but the future's."""
-        return self.pointwise and (
-            attn_mask is None or (self.future_masked and attn_mask.size(0) == attn_mask.size(1))
-        )
+        return self.pointwise and (attn_mask is None or self._hides_future(attn_mask))
+
+    def _hides_future(self, attn_mask: Tensor) -> bool:
+        return self.future_masked and attn_mask.size(0) == attn_mask.size(1)
+
+    def _scored_queries(self, query: Tensor) -> Tensor:
+        """(T, B, d) → (T, B, d), or with a threshold (T, B, H (d_h + 1))"""
+        q = self.q_proj(query)
+        return q if self.threshold is None else self.threshold.queries(q, self.scaling)
+
+    def _scored_keys(self, key: Tensor) -> Tensor:
+        """(S, B, d) → (S, B, d), or with a threshold (S, B, H (d_h + 1))"""
+        k = self.k_proj(key)
+        return k if self.threshold is None else self.threshold.keys(k)
+
+    @torch.jit.unused
+    def _drive_threshold(self, q: Tensor, k: Tensor, scale: float, causal: bool) -> None:
+        # not when activations are computed a first time, to be computed again with a gradient
+        if self.threshold is not None and self.training and torch.is_grad_enabled():
+            self.threshold.drive(q, k, scale, causal, own=self.self_attention)
 
     @torch.jit.unused
     def _streamed(
@@ -162,16 +195,18 @@ class CatalogAttention(MultiheadAttention):
         if self.self_attention:
             key = value = query
         assert key is not None and value is not None
-        k, in_place = self.k_proj(key), ACTIVATIONS[attention(self.name).activation].in_place
+        k, in_place = self._scored_keys(key), ACTIVATIONS[attention(self.name).activation].in_place
         if padding is not None:
             padding = padding.to(torch.bool).t().unsqueeze(-1)
             if in_place is not None:  # where the weight is 0 so is the gradient: autograd need not know
                 k.detach().masked_fill_(padding, 0.0)
             else:
                 k = k.masked_fill(padding, 0.0)
+        q, k = self._by_head(self._scored_queries(query)), self._by_head(k)
+        self._drive_threshold(q, k, self.scaling, causal)
         heads = streaming_attention(
-            self._by_head(self.q_proj(query)),
-            self._by_head(k),
+            q,
+            k,
             self._by_head(self.v_proj(value)),
             self.activation,
             in_place,
@@ -185,7 +220,7 @@ class CatalogAttention(MultiheadAttention):
     @torch.jit.unused
     def _by_head(self, x: Tensor) -> Tensor:
         """(S, B, d) → (B × H, S, d_h), where it lies in memory"""
-        return x.reshape(x.size(0), x.size(1) * self.num_heads, self.head_dim).transpose(0, 1)
+        return x.reshape(x.size(0), x.size(1) * self.num_heads, -1).transpose(0, 1)
 
     def _keys_values(
         self,
@@ -196,7 +231,8 @@ class CatalogAttention(MultiheadAttention):
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
         static_kv: bool,
     ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Keys and values (N, H, S, d_h) of everything there is to attend to, and its padding (N, S).
+        """Keys and values (N, H, S, d_h) of all there is to attend to, and its padding (N, S); with a threshold, a key
+        has width d_h + 1.
 
         What was projected in earlier steps comes from the incremental state and stays there.
         A pointwise activation needs no padding mask after this: a padded key is the zero vector.
@@ -228,7 +264,7 @@ class CatalogAttention(MultiheadAttention):
         if padding is not None and padding.dim() == 0:  # TorchScript's stand-in for None
             padding = None
 
-        k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
+        k, v = self._split_heads(self._scored_keys(key)), self._split_heads(self.v_proj(value))
         if padding is not None:
             padding = padding.to(torch.bool)
             if self.pointwise:
@@ -249,7 +285,7 @@ class CatalogAttention(MultiheadAttention):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(S, N, d) → (N, H, S, d_h), where it lies in memory"""
-        return x.reshape(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+        return x.reshape(x.size(0), x.size(1), self.num_heads, -1).permute(1, 2, 0, 3)
 
     def _joined_padding(
         self, past: Optional[Tensor], new: Optional[Tensor], past_len: int, new_k: Tensor

@@ -238,7 +238,7 @@ class StreamingAttention(torch.autograd.Function):
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         ctx.save_for_backward(q, k, v)
         ctx.how = how
-        out = torch.empty_like(q, dtype=widened(q.new_empty(0)).dtype)
+        out = torch.empty_like(q[..., : v.size(2)], dtype=widened(q.new_empty(0)).dtype)
         with torch.autocast(q.device.type, enabled=False):
             Tiles(how, tiling(q, k, how.causal), Tensor.tril_, out).forward(q, k, v, out)
         return out
@@ -266,7 +266,8 @@ def streaming_attention(
     """f(scale · q kᵀ) v of every head, by tiles.
 
     Args:
-        q: (N, T, d_h); k, v: (N, S, d_h); any layout: the result, and each gradient, has that of q (or k, v)
+        q: (N, T, d_h); k, v: (N, S, d_h); any layout: the result, and each gradient, has that of q (or k, v);
+            q and k may both be wider than v
         function: a pointwise activation, f(0) = 0
         in_place: the same, faster
         causal: query t sees keys 0 … t only

@@ -1,6 +1,7 @@
 """fairseq's Transformer language model with a row of the catalog as its self-attention."""
 
 from dataclasses import dataclass, field
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
@@ -13,12 +14,27 @@ from fairseq.models.transformer_lm import (
 )
 
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.models.transformer_rela import RelaDecoder, register_architecture, set_attention, set_defaults
+from fairseq_rela.models.transformer_rela import (
+    THRESHOLD_FLAGS,
+    RelaDecoder,
+    check_threshold,
+    register_architecture,
+    set_attention,
+    set_defaults,
+)
+
+
+def flag(name: str):
+    metavar, text = THRESHOLD_FLAGS[name]
+    return field(default=None, metadata={"help": text, "argparse_metavar": metavar})
 
 
 @dataclass
 class TransformerLMRelaConfig(TransformerLanguageModelConfig):
     decoder_attn: ChoiceEnum(list(CATALOG)) = field(default="rela_g", metadata={"help": "self-attention of the model"})
+    rela_threshold: Optional[str] = flag("rela_threshold")
+    rela_target_sparsity: Optional[float] = flag("rela_target_sparsity")
+    rela_sparsity_warmup: Optional[int] = flag("rela_sparsity_warmup")
 
 
 @register_model("transformer_lm_rela", dataclass=TransformerLMRelaConfig)
@@ -28,9 +44,12 @@ class TransformerLMRelaModel(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args, task):
         set_attention(args, decoder="rela_g")  # where neither the architecture nor a flag has said
+        check_threshold(args, "decoder")
         embed_tokens = super().build_model(args, task).decoder.embed_tokens  # plain, adaptive or of characters
         cfg = TransformerConfig.from_namespace(args)
         cfg.decoder.attn = str(args.decoder_attn)
+        for name in THRESHOLD_FLAGS:
+            setattr(cfg, name, getattr(args, name, None))
         return cls(RelaDecoder(cfg, task.target_dictionary, embed_tokens, no_encoder_attn=True))
 
 

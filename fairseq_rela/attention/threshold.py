@@ -1,0 +1,155 @@
+"""Sparsity under control: weights α = act(s − θ), with a threshold θ for each head.
+
+θ is *fixed*, *learned* with everything else, or *driven* until a given share of the weights is 0.
+
+It enters as one more column of queries and keys, s − θ = [q, −θ/scale] · [k, 1] · scale: whatever computes scores from
+queries and keys computes these, by tiles, step by step or scripted. A key that is padding is the zero vector with its
+1 too, so its score stays exactly 0, and act(0) = 0, whatever the sign of θ.
+"""
+
+import math
+from typing import NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_rela.attention.activations import widened
+from fairseq_rela.errors import InputError
+
+LEARN = "learn"
+UNDRIVEN = 0.5  # sparsity with θ = 0 at initialisation, where scores are as often below 0 as above
+
+
+class ThresholdSetting(NamedTuple):
+    """One of: θ itself, `learn`, or the share of weights that is to be 0 after `warmup` updates."""
+
+    value: Union[float, str, None] = None
+    target: Optional[float] = None
+    warmup: int = 0
+
+    @classmethod
+    def of(cls, value, target, warmup) -> Optional["ThresholdSetting"]:
+        """What --rela-threshold, --rela-target-sparsity and --rela-sparsity-warmup say; None if they say nothing."""
+        if target is None:
+            if warmup is not None:
+                raise InputError("--rela-sparsity-warmup goes with --rela-target-sparsity; give that too")
+            return None if value is None else cls(value if value == LEARN else _number("--rela-threshold", value))
+        if value is not None:
+            raise InputError("--rela-threshold and --rela-target-sparsity both set the threshold; give one of them")
+        share, warmup = _number("--rela-target-sparsity", target), 1000 if warmup is None else int(warmup)
+        if not 0 < share < 1:
+            raise InputError(f"--rela-target-sparsity {target}: give a share of weights above 0 and below 1")
+        if warmup < 0:
+            raise InputError(f"--rela-sparsity-warmup {warmup}: give a number of updates, 0 or more")
+        return cls(target=share, warmup=warmup)
+
+
+def _number(flag: str, text) -> float:
+    try:
+        number = float(text)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        wanted = f"a number or '{LEARN}'" if flag == "--rela-threshold" else "a number"
+        raise InputError(f"{flag} {text}: give {wanted}")
+    return number
+
+
+class Threshold(nn.Module):
+    """θ (H,) and the columns by which it enters."""
+
+    def __init__(self, heads: int, setting: ThresholdSetting):
+        super().__init__()
+        self.heads = heads
+        self.setting = setting
+        if setting.value == LEARN:
+            self.theta = nn.Parameter(torch.zeros(heads))
+        else:
+            # a fixed one is a flag, not a weight: --model-overrides can try another on a trained model
+            value = 0.0 if setting.value is None else float(setting.value)
+            self.register_buffer("theta", torch.full((heads,), value), persistent=setting.target is not None)
+        self.updates = 0
+
+    def _apply(self, fn, *args):
+        """Half precision would swallow the small steps of a driven θ."""
+        super()._apply(fn, *args)
+        if "theta" in self._buffers:
+            self._buffers["theta"] = widened(self._buffers["theta"])
+        return self
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        # a checkpoint without thresholds is one with θ = 0
+        if "theta" not in self._non_persistent_buffers_set:
+            state_dict.setdefault(prefix + "theta", torch.zeros(self.heads))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def queries(self, q: Tensor, scale: float) -> Tensor:
+        """(T, B, d) → (T, B, H (d_h + 1)): beside each head's query, −θ/scale"""
+        return self._beside(q, (-self.theta / scale).to(q.dtype))
+
+    def keys(self, k: Tensor) -> Tensor:
+        """(S, B, d) → (S, B, H (d_h + 1)): beside each head's key, 1"""
+        return self._beside(k, torch.ones(self.heads, dtype=k.dtype, device=k.device))
+
+    def _beside(self, x: Tensor, column: Tensor) -> Tensor:
+        length, bsz = x.size(0), x.size(1)
+        by_head = x.reshape(length, bsz, self.heads, -1)
+        column = column.view(1, 1, self.heads, 1).expand(length, bsz, self.heads, 1)
+        return torch.cat([by_head, column], dim=-1).view(length, bsz, -1)
+
+    # --- a driven θ
+
+    QUERIES = 256  # at least so many are looked at, or all there are
+    RATE = 0.5
+
+    @torch.jit.unused
+    def set_num_updates(self, updates: int) -> None:
+        """fairseq tells its models so before each update."""
+        self.updates = updates
+
+    @torch.jit.unused
+    def target(self) -> Optional[float]:
+        """The share of weights that is to be 0 at this update: from that of θ = 0 to the one asked for."""
+        share, warmup = self.setting.target, self.setting.warmup
+        if share is None or self.updates >= warmup:
+            return share
+        return UNDRIVEN + (share - UNDRIVEN) * self.updates / warmup
+
+    @torch.jit.unused
+    @torch.no_grad()
+    def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, own: bool) -> None:
+        """Move θ so that the share of zeros gets nearer to the target, by what some queries of this batch show.
+
+        A step down the slope of the pinball loss of the scores, E[max(ρ (s − θ), (ρ − 1)(s − θ))], which is least where
+        θ is their ρ-quantile: its derivative by θ is just the share of zeros less ρ. The scores have no part in it.
+
+            θ ← θ + RATE · std(s) · (ρ − share of zeros)
+
+        Args:
+            q: (B × H, T, d_h + 1), k: (B × H, S, d_h + 1), from `queries` and `keys`, padded keys zeroed
+            causal: query t sees keys 0 … t only
+            own: queries and keys are of the same tokens, so that padding is known of both
+        """
+        target = self.target()
+        if target is None or q.size(1) == 0:
+            return
+        rows = q.size(0) // self.heads
+        step = max(1, q.size(1) * rows // self.QUERIES)
+        chosen = torch.arange(self.updates % step % q.size(1), q.size(1), step, device=q.device)
+        scores = torch.bmm(widened(q[:, chosen]), widened(k).transpose(1, 2)) * scale
+        present = k[..., -1].ne(0)  # (B × H, S)
+        visible = present.unsqueeze(1).expand_as(scores)
+        if causal:
+            visible = visible & (torch.arange(k.size(1), device=q.device) <= chosen.unsqueeze(1))
+        if own:
+            visible = visible & present[:, chosen].unsqueeze(2)
+
+        def by_head(x: Tensor) -> Tensor:
+            return x.reshape(rows, self.heads, -1).sum(dim=(0, 2)).to(scores.dtype)
+
+        seen = scores * visible
+        count = by_head(visible).clamp(min=1)
+        zeros = by_head((scores <= 0) & visible) / count
+        mean = by_head(seen) / count
+        std = (by_head(seen * seen) / count - mean * mean).clamp(min=0).sqrt()  # 0 where nothing was visible
+        self.theta.add_((self.RATE * std * (target - zeros)).to(self.theta.dtype))
