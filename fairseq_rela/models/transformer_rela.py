@@ -242,7 +242,10 @@ def set_attention(args, **names: str) -> None:
 
 
 THRESHOLD_FLAGS = {
-    "rela_threshold": ("θ|learn", "subtract θ from the scores of pointwise attention, or a θ learned for each head"),
+    "rela_threshold": (
+        "NUMBER|learn",
+        "subtract this number from the scores of pointwise attention, or one that is learned for each head",
+    ),
     "rela_target_sparsity": ("SHARE", "drive a threshold of each head until this share of its weights is 0, e.g. 0.9"),
     "rela_sparsity_warmup": ("N", "reach the target within N updates, from the 0.5 of no threshold (default: 1000)"),
 }
