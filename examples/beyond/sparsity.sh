@@ -3,7 +3,7 @@
 #   bash examples/beyond/sparsity.sh DATASET [ATTENTION] [--dry-run] [fairseq-train's flags]
 # SETTINGS="none target:0.7 target:0.9 threshold:learn threshold:1 …" are what is trained; what was done is not done
 # again. Ends with a table, OUT/beyond/sparsity.tsv, and a figure beside it: measured sparsity and BLEU by target.
-# A target is reached within SPARSITY_WARMUP updates, a quarter of them. The variables of the recipes apply.
+# A target rises within SPARSITY_WARMUP updates, half of them by default. The variables of the recipes apply.
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -11,7 +11,7 @@ arguments "$@"
 load_dataset
 find_environment
 arch=$(architecture "${arch:-rela_g}")
-warmup=${SPARSITY_WARMUP:-$((UPDATES / 4))} tag=${TAG:+$TAG-} rows=()
+warmup=${SPARSITY_WARMUP:-$((UPDATES / 2))} tag=${TAG:+$TAG-} rows=()
 bash "$root/examples/prepare.sh" "$dataset" ${dry_run:+--dry-run}
 for setting in ${SETTINGS:-none target:0.7 target:0.8 target:0.9 target:0.95 target:0.98 threshold:learn}; do
   value=${setting#*:}

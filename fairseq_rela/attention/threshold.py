@@ -17,7 +17,7 @@ from fairseq_rela.attention.activations import widened
 from fairseq_rela.errors import InputError
 
 LEARN = "learn"
-UNDRIVEN = 0.5  # sparsity with θ = 0 at initialisation, where scores are as often below 0 as above
+WARMUP = 10000
 
 
 class ThresholdSetting(NamedTuple):
@@ -36,7 +36,7 @@ class ThresholdSetting(NamedTuple):
             return None if value is None else cls(value if value == LEARN else _number("--rela-threshold", value))
         if value is not None:
             raise InputError("--rela-threshold and --rela-target-sparsity both set the threshold; give one of them")
-        share, warmup = _number("--rela-target-sparsity", target), 1000 if warmup is None else int(warmup)
+        share, warmup = _number("--rela-target-sparsity", target), WARMUP if warmup is None else int(warmup)
         if not 0 < share < 1:
             raise InputError(f"--rela-target-sparsity {target}: give a share of weights above 0 and below 1")
         if warmup < 0:
@@ -69,6 +69,7 @@ class Threshold(nn.Module):
             value = 0.0 if setting.value is None else float(setting.value)
             self.register_buffer("theta", torch.full((heads,), value), persistent=setting.target is not None)
         self.updates = 0
+        self.padded_queries: Optional[Tensor] = None  # (B, T), from who knows; attention is told of padded keys only
 
     def _apply(self, fn, *args):
         """Half precision would swallow the small steps of a driven θ."""
@@ -100,7 +101,7 @@ class Threshold(nn.Module):
     # --- a driven θ
 
     QUERIES = 256  # at least so many are looked at, or all there are
-    RATE = 0.5
+    RATE = 1.0
 
     @torch.jit.unused
     def set_num_updates(self, updates: int) -> None:
@@ -109,11 +110,9 @@ class Threshold(nn.Module):
 
     @torch.jit.unused
     def target(self) -> Optional[float]:
-        """The share of weights that is to be 0 at this update: from that of θ = 0 to the one asked for."""
+        """The share of weights that is to be 0 at this update: it rises from 0 to the one asked for."""
         share, warmup = self.setting.target, self.setting.warmup
-        if share is None or self.updates >= warmup:
-            return share
-        return UNDRIVEN + (share - UNDRIVEN) * self.updates / warmup
+        return share if share is None or self.updates >= warmup else share * self.updates / warmup
 
     @torch.jit.unused
     @torch.no_grad()
@@ -121,9 +120,12 @@ class Threshold(nn.Module):
         """Move θ so that the share of zeros gets nearer to the target, by what some queries of this batch show.
 
         A step down the slope of the pinball loss of the scores, E[max(ρ (s − θ), (ρ − 1)(s − θ))], which is least where
-        θ is their ρ-quantile: its derivative by θ is just the share of zeros less ρ. The scores have no part in it.
+        a share ρ of them is below θ: its derivative is just the share of zeros less ρ, and nothing but θ follows it.
 
-            θ ← θ + RATE · std(s) · (ρ − share of zeros)
+            θ ← θ + RATE · std(s) · (ρ − share of zeros)        std of a head, share of all heads together
+
+        All together, so that a head may stay dense where another is sparse. While ρ still rises, θ does not go below 0:
+        what a model learns first, it learns as if nobody drove it.
 
         Args:
             q: (B × H, T, d_h + 1), k: (B × H, S, d_h + 1), from `queries` and `keys`, padded keys zeroed
@@ -143,13 +145,17 @@ class Threshold(nn.Module):
             visible = visible & (torch.arange(k.size(1), device=q.device) <= chosen.unsqueeze(1))
         if own:
             visible = visible & present[:, chosen].unsqueeze(2)
+        elif self.padded_queries is not None:
+            visible = visible & ~self.padded_queries[:, chosen].repeat_interleave(self.heads, dim=0).unsqueeze(2)
 
         def by_head(x: Tensor) -> Tensor:
             return x.reshape(rows, self.heads, -1).sum(dim=(0, 2)).to(scores.dtype)
 
         seen = scores * visible
         count = by_head(visible).clamp(min=1)
-        zeros = by_head((scores <= 0) & visible) / count
+        zeros = ((scores <= 0) & visible).sum() / count.sum()
         mean = by_head(seen) / count
         std = (by_head(seen * seen) / count - mean * mean).clamp(min=0).sqrt()  # 0 where nothing was visible
         self.theta.add_((self.RATE * std * (target - zeros)).to(self.theta.dtype))
+        if self.updates < self.setting.warmup:
+            self.theta.clamp_(min=0)

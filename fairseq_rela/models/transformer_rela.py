@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG, KINDS, attention
 from fairseq_rela.attention.multihead import CatalogAttention
-from fairseq_rela.attention.threshold import ThresholdSetting
+from fairseq_rela.attention.threshold import WARMUP, Threshold, ThresholdSetting
 from fairseq_rela.errors import InputError
 
 # fairseq 0.12.2 keeps a second copy of an encoder layer's parameters, for a fused softmax layer
@@ -156,6 +156,11 @@ class RelaDecoder(TransformerDecoderBase):
     and makes its own where it shows weights. At 8,192 tokens fairseq's takes 268 MB, and three times that at first.
     """
 
+    def __init__(self, cfg, *args, **options):
+        super().__init__(cfg, *args, **options)
+        setting = threshold_setting(cfg)
+        self.driven = setting is not None and setting.target is not None
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return _wrapped(RelaDecoderLayer(cfg, no_encoder_attn), cfg)
 
@@ -177,6 +182,8 @@ class RelaDecoder(TransformerDecoderBase):
         """fairseq's, with another default: it asks the last layer for its weights, which nobody reads in training."""
         if alignment_layer is None and self.training:
             alignment_layer = -1  # of no layer
+        if not torch.jit.is_scripting():
+            self._tell_thresholds(prev_output_tokens)
         return self.extract_features_scriptable(
             prev_output_tokens,
             encoder_out,
@@ -185,6 +192,16 @@ class RelaDecoder(TransformerDecoderBase):
             alignment_layer,
             alignment_heads,
         )
+
+
+    @torch.jit.unused
+    def _tell_thresholds(self, prev_output_tokens: Tensor) -> None:
+        """Cross attention cannot see which queries are padding, whose zeros a driven threshold is not to count."""
+        if self.training and self.driven:
+            padded = prev_output_tokens.eq(self.padding_idx)
+            for module in self.modules():
+                if isinstance(module, Threshold):
+                    module.padded_queries = padded
 
 
 @register_model("transformer_rela")
@@ -246,8 +263,8 @@ THRESHOLD_FLAGS = {
         "NUMBER|learn",
         "subtract this number from the scores of pointwise attention, or one that is learned for each head",
     ),
-    "rela_target_sparsity": ("SHARE", "drive a threshold of each head until this share of its weights is 0, e.g. 0.9"),
-    "rela_sparsity_warmup": ("N", "reach the target within N updates, from the 0.5 of no threshold (default: 1000)"),
+    "rela_target_sparsity": ("SHARE", "drive thresholds until this share of each layer's weights is 0, e.g. 0.9"),
+    "rela_sparsity_warmup": ("N", f"let the target rise from 0 within N updates (default: {WARMUP})"),
 }
 
 
