@@ -1,11 +1,15 @@
 """What the tests share: the plugin registered in this process, and tiny models and sentences."""
 
 import argparse
+import functools
+import tempfile
 
 import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from recipe_runs import run_recipe
+from warm_commands import WarmCommands
 
 import fairseq_rela.models
 import fairseq_rela.tasks  # noqa: F401
@@ -47,3 +51,16 @@ def batch():
     source = torch.tensor([[4, 5, 6, 7, 8, 2], [1, 1, 9, 10, 11, 2], [1, 1, 1, 1, 12, 2]])
     previous = torch.tensor([[2, 4, 5, 6], [2, 7, 8, 1], [2, 1, 1, 1]])
     return {"src_tokens": source, "src_lengths": torch.tensor([6, 4, 2]), "prev_output_tokens": previous}
+
+
+@pytest.fixture(scope="session")
+def path():
+    """A PATH whose commands start at once."""
+    with tempfile.TemporaryDirectory() as directory, WarmCommands(directory) as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def recipe(path):
+    """recipe(script, *words, **variables): what it printed; it must succeed, or with `fails` end in one line."""
+    return functools.partial(run_recipe, path)

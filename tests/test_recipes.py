@@ -3,11 +3,9 @@
 import contextlib
 import gzip
 import http.server
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -15,48 +13,11 @@ import original_archives
 import pytest
 import torch
 from original_archives import GOLD, LAYOUTS, TEST
-from warm_commands import WarmCommands
+from recipe_runs import SMALL
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL = {
-    "PIECES": "120", "SIZE": "tiny", "UPDATES": "3", "WARMUP": "2", "SAVE_INTERVAL": "1", "AVERAGE": "2",
-    "WORKERS": "1", "MAX_TOKENS": "500", "TOKENS_PER_UPDATE": "1000", "DEVICES": "cpu", "OMP_NUM_THREADS": "1",
-    "CHECKSUMS": "none", "MIN_WORDS": "1", "MAX_WORDS": "99", "MAX_RATIO": "99",
-}  # fmt: skip
 TINY = "--encoder-layers 1 --decoder-layers 1 --num-workers 0".split()
 SHORT = "--max-len-a 0 --max-len-b 8 --num-workers 0".split()
-OWN = "TAG SEED SEEDS ROWS ATTENTIONS OUT DATA_DIR GOLD_DIR MIRROR LR DROPOUT RELA_VENV".split()
-
-
-@pytest.fixture(scope="module")
-def path():
-    with tempfile.TemporaryDirectory() as directory, WarmCommands(directory) as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def recipe(path):
-    """recipe(script, *words, **variables): what it printed; it must succeed, or with `fails` end in one line."""
-
-    def run(script, *words, fails=False, **variables):
-        environment = {name: value for name, value in os.environ.items() if name not in OWN}
-        modules = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment.update({**SMALL, "PATH": path, "PYTHONPATH": modules, **variables})
-        done = subprocess.run(
-            ["bash", str(ROOT / "examples" / script), *map(str, words)],
-            env={name: str(value) for name, value in environment.items()},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if fails:
-            assert done.returncode == 1, done.stdout
-            assert done.stderr.count("\n") == 1, done.stderr
-            return done.stderr
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
 
 
 def lines(file):
