@@ -10,15 +10,13 @@ All but the weights (the model's flags, the task's, …) is taken from the last 
 
 import argparse
 import os
-import pickle
 import re
 from typing import Dict, List, Optional
 
 import torch
 from torch import Tensor
 
-from fairseq_rela.atomic import publish
-from fairseq_rela.checkpoints import SAFELY, allow_fairseq_checkpoints
+from fairseq_rela.checkpoints import allow_fairseq_checkpoints, load, write_whole
 from fairseq_rela.errors import InputError
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -70,23 +68,6 @@ def last_checkpoints(paths: List[str], count: int, name: "re.Pattern", bound: Op
     return [os.path.join(directory, file) for _, file in found[-count:]]
 
 
-def load(path: str) -> dict:
-    """A fairseq checkpoint, loaded as safely as this torch can."""
-    if not os.path.isfile(path):
-        raise InputError(f"{path}: no such checkpoint file")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", **SAFELY)
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if refused:
-            raise InputError(f"{path}: refused; loading it would call {refused[1]}, which none needs") from None
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"{path}: not a whole checkpoint ({type(error).__name__}: {reason})") from None
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
-        raise InputError(f"{path}: not a fairseq checkpoint (it has no 'model')")
-    return checkpoint
-
-
 def average(paths: List[str]) -> dict:
     """The checkpoint whose weights are the mean of those in `paths`, summed in float64 and kept in their dtype.
 
@@ -116,11 +97,3 @@ def _check_same_model(sums: Dict[str, Tensor], model: Dict[str, Tensor], path: s
         if sums[name].shape != model[name].shape:
             shapes = f"{list(model[name].shape)} and {list(sums[name].shape)}"
             raise InputError(f"{path} and {first} are not of one model: '{name}' has shapes {shapes}")
-
-
-def write_whole(checkpoint: dict, path: str) -> None:
-    """Save so that `path` is never half a file: what was there stays until the new one is complete."""
-    directory = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(directory):
-        raise InputError(f"{path}: there is no directory {directory}")
-    publish(path, lambda file: torch.save(checkpoint, file), replace=True)

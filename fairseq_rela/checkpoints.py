@@ -1,4 +1,4 @@
-"""Two things fairseq's checkpoints need: to load under torch's safe loading, and to be whole.
+"""What fairseq's checkpoints need: to load under torch's safe loading, and to be whole.
 
 Since torch 2.6 `torch.load` unpickles only what is known to be harmless. fairseq's checkpoints hold a
 few plain containers beside tensors; they are allowed by name here, and the check itself stays on: a
@@ -7,10 +7,16 @@ checkpoint that would run code is refused as before.
 
 import argparse
 import collections
+import os
+import pickle
+import re
 import typing
 
 import numpy as np
 import torch
+
+from fairseq_rela.atomic import publish
+from fairseq_rela.errors import InputError
 
 # torch before 2.4 has no list of what is safe, and cannot be asked to load safely
 SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
@@ -45,6 +51,31 @@ def allow_fairseq_checkpoints() -> None:
     """Let torch's safe loading take what fairseq's own checkpoints hold (nothing to do before torch 2.4)."""
     if SAFELY:
         torch.serialization.add_safe_globals(_contents_of_fairseq_checkpoints())
+
+
+def load(path: str) -> dict:
+    """A fairseq checkpoint, loaded as safely as this torch can."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such checkpoint file")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", **SAFELY)
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError, pickle.UnpicklingError) as error:
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if refused:
+            raise InputError(f"{path}: refused; loading it would call {refused[1]}, which none needs") from None
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"{path}: not a whole checkpoint ({type(error).__name__}: {reason})") from None
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
+        raise InputError(f"{path}: not a fairseq checkpoint (it has no 'model')")
+    return checkpoint
+
+
+def write_whole(checkpoint: dict, path: str) -> None:
+    """Save so that `path` is never half a file: what was there stays until the new one is complete."""
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        raise InputError(f"{path}: there is no directory {directory}")
+    publish(path, lambda file: torch.save(checkpoint, file), replace=True)
 
 
 def copy_checkpoints_whole() -> None:

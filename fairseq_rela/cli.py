@@ -5,6 +5,7 @@ A subcommand's module has a docstring (its help), `add_arguments(parser)` and `r
 
 import argparse
 import importlib
+import logging
 import sys
 from typing import List, Optional
 
@@ -22,6 +23,7 @@ COMMANDS = {
     "aer": ("fairseq_rela.analysis.aer_command", "score word links against gold links (alignment error rate)"),
     "filter": ("fairseq_rela.analysis.filter_command", "split a corpus by the quality of its pairs"),
     "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
+    "convert": ("fairseq_rela.conversion", "give a softmax checkpoint another attention, to train on from it"),
     "bench": ("fairseq_rela.bench.command", "measure speed and memory against stock fairseq and entmax"),
 }
 
@@ -50,6 +52,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     """Run a subcommand; 0, or 1 with one line on stderr for bad input, or 2 for bad usage."""
     parser = argparse.ArgumentParser(prog="fairseq-rela", description="Sparse attention for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq-rela {__version__}")
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # on import it tells of packages that nothing here needs
     args = _program(parser, sys.argv[1:] if argv is None else argv)
     if args.command is None:
         parser.print_help()

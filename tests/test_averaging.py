@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     good = save(tmp_path / "good.pt", [1.0])
-    monkeypatch.setattr("fairseq_rela.averaging.torch.save", full)
+    monkeypatch.setattr("fairseq_rela.checkpoints.torch.save", full)
     assert "No space left on device" in refused(capsys, tmp_path, good)
 
 
