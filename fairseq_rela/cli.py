@@ -52,7 +52,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     """Run a subcommand; 0, or 1 with one line on stderr for bad input, or 2 for bad usage."""
     parser = argparse.ArgumentParser(prog="fairseq-rela", description="Sparse attention for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq-rela {__version__}")
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # on import it tells of packages that nothing here needs
+    if argv is None:  # a process of its own: on import, fairseq logs what packages it would like, which nobody asked
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
     args = _program(parser, sys.argv[1:] if argv is None else argv)
     if args.command is None:
         parser.print_help()
