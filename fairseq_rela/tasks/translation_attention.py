@@ -3,6 +3,7 @@
     fairseq-generate DATA --path MODEL --user-dir fairseq_rela --task translation_attention --attn-dump DIR
 
 The same in fairseq-interactive, and with --score-reference, where it is the reference's attention.
+In training, --attn-stats: see `attention_stats`.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from fairseq_rela.errors import InputError
 from fairseq_rela.recording.info import KINDS, DumpInfo
 from fairseq_rela.recording.output import AttentionOutput, Destination, Pair
 from fairseq_rela.recording.recorder import describe, find_attention, select
+from fairseq_rela.tasks.attention_stats import AttentionStats, AttentionStatsConfig
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ _OF_PRINTING = ("nbest", "print_alignment", "print_step", "sacrebleu", "replace_
 
 
 @dataclass
-class TranslationAttentionConfig(TranslationConfig):
+class TranslationAttentionConfig(AttentionStatsConfig, TranslationConfig):
     attn_dump: Optional[str] = field(
         default=None,
         metadata={
@@ -74,13 +76,14 @@ class TranslationAttentionConfig(TranslationConfig):
 
 
 @register_task("translation_attention", dataclass=TranslationAttentionConfig)
-class TranslationAttentionTask(TranslationTask):
+class TranslationAttentionTask(AttentionStats, TranslationTask):
     """Translates as `translation` does; after each batch, one teacher-forced pass records its attention."""
 
     cfg: TranslationAttentionConfig
 
     def __init__(self, cfg: TranslationAttentionConfig, src_dict, tgt_dict) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
+        self.attn_stats = cfg.attn_stats
         self._generation: Any = None
         self._outputs: List[AttentionOutput] = []
         # of sentences that are typed in: fairseq numbers those of one buffer from 0, and drops the numbers
