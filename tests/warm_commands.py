@@ -20,10 +20,12 @@ ENTRIES = {
     "fairseq-train": "fairseq_cli.train:cli_main",
     "fairseq-generate": "fairseq_cli.generate:cli_main",
     "fairseq-preprocess": "fairseq_cli.preprocess:cli_main",
+    "fairseq-eval-lm": "fairseq_cli.eval_lm:cli_main",
     "fairseq-rela": "fairseq_rela.cli:main",
 }
 # fairseq_rela is not: fairseq registers nothing for a user dir that was imported before
-IMPORTED = ["torch", "fairseq_cli.train", "fairseq_cli.generate", "fairseq_cli.preprocess", "matplotlib.pyplot"]
+IMPORTED = ["torch", *(entry.split(":")[0] for entry in ENTRIES.values() if entry.startswith("fairseq_cli."))]
+IMPORTED += ["matplotlib.pyplot"]
 
 CALL = """#!{python} -IS
 import json, os, socket, sys

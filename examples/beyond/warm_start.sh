@@ -16,7 +16,7 @@ find_environment
 attention=${arch:-rela_g}
 SAVE_INTERVAL=${save_interval:-$((UPDATES / 15 < 5000 ? (UPDATES / 15 > 0 ? UPDATES / 15 : 1) : 5000))}
 export SEED UPDATES SAVE_INTERVAL
-WARM_UPDATES=${WARM_UPDATES:-$((UPDATES / 3))} WARM_WARMUP=${WARM_WARMUP:-$((WARMUP / 3))}
+WARM_UPDATES=${WARM_UPDATES:-$((UPDATES / 3))} WARM_WARMUP=${WARM_WARMUP:-$(((WARMUP + 2) / 3))}
 WARM_LR=${WARM_LR:-$(awk "BEGIN { print $LR / 3 }")}
 
 # fairseq's own architecture of the data set's size
