@@ -185,6 +185,7 @@ def test_a_checkpoint_without_thresholds_starts_with_none(build, batch, flags):
     assert torch.allclose(new(**batch)[0], old(**batch)[0], atol=1e-5)
     kept = {name: value for name, value in new.state_dict().items() if name.endswith("threshold.theta")}
     assert len(kept) == 6 and not any(value.any() for value in kept.values())
+    assert sum("threshold" in name for name in new.state_dict()) == (6 if "rela_threshold" in flags else 18)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +215,21 @@ def test_one_step_by_hand():
     k = threshold.keys(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[3.0, 1.0]], [[9.0, 9.0]]]))
     k[3] = 0  # padding
     threshold.drive(q, k.view(4, 2, 2).transpose(0, 1), 1.0, causal=False, own=False)
-    std = math.sqrt((1 + 1 + 9) / 3 - 1)
-    assert threshold.theta.tolist() == pytest.approx([std * (0.5 - 1 / 6), 0.0])
+    assert threshold.size.tolist() == pytest.approx([math.sqrt(11 / 3), 2.0])
+    assert threshold.cut.tolist() == pytest.approx([0.5 * (0.5 - 1 / 6)])
+    assert threshold.theta.tolist() == pytest.approx([math.sqrt(11 / 3) / 6, 2 / 6])
+
+
+def test_a_factor_on_the_scores_is_one_on_the_thresholds():
+    x, small, large = torch.randn(9, 5, 12), attention(setting=driven(0.8), dtype=torch.float32), None
+    large = copy.deepcopy(small)
+    large.q_proj.weight.data.mul_(8)
+    large.q_proj.bias.data.mul_(8)
+    for module in (small, large):
+        module.threshold.theta.zero_()
+        for _ in range(5):
+            module.train()(x, x, x, need_weights=False)
+    assert torch.allclose(8 * small.threshold.theta, large.threshold.theta, rtol=1e-4) and small.threshold.theta.all()
 
 
 def sparsity(module, x, padding, causal):

@@ -68,20 +68,21 @@ class Threshold(nn.Module):
             # a fixed one is a flag, not a weight: --model-overrides can try another on a trained model
             value = 0.0 if setting.value is None else float(setting.value)
             self.register_buffer("theta", torch.full((heads,), value), persistent=setting.target is not None)
+        if setting.target is not None:  # θ is `cut` times the `size` of each head's scores
+            self.register_buffer("cut", torch.zeros(1))
+            self.register_buffer("size", torch.zeros(heads))
         self.updates = 0
         self.padded_queries: Optional[Tensor] = None  # (B, T), from who knows; attention is told of padded keys only
 
     def _apply(self, fn, *args):
         """Half precision would swallow the small steps of a driven θ."""
         super()._apply(fn, *args)
-        if "theta" in self._buffers:
-            self._buffers["theta"] = widened(self._buffers["theta"])
+        self._buffers.update({name: widened(buffer) for name, buffer in self._buffers.items()})
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        # a checkpoint without thresholds is one with θ = 0
-        if "theta" not in self._non_persistent_buffers_set:
-            state_dict.setdefault(prefix + "theta", torch.zeros(self.heads))
+        for name, value in self.state_dict().items():  # a checkpoint without thresholds is one with θ = 0
+            state_dict.setdefault(prefix + name, torch.zeros_like(value))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def queries(self, q: Tensor, scale: float) -> Tensor:
@@ -101,7 +102,8 @@ class Threshold(nn.Module):
     # --- a driven θ
 
     QUERIES = 256  # at least so many are looked at, or all there are
-    RATE = 1.0
+    RATE = 0.5
+    MOMENTUM = 0.05
 
     @torch.jit.unused
     def set_num_updates(self, updates: int) -> None:
@@ -119,13 +121,14 @@ class Threshold(nn.Module):
     def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, own: bool) -> None:
         """Move θ so that the share of zeros gets nearer to the target, by what some queries of this batch show.
 
-        A step down the slope of the pinball loss of the scores, E[max(ρ (s − θ), (ρ − 1)(s − θ))], which is least where
-        a share ρ of them is below θ: its derivative is just the share of zeros less ρ, and nothing but θ follows it.
+        θ = c · size: each head is cut at the same height c, measured by the size of its own scores (their root mean
+        square, averaged over updates), so that a head may stay dense where another is sparse. In c, a step down the
+        slope of the pinball loss of the layer's x = s / size, E[max(ρ (x − c), (ρ − 1)(x − c))], which is least where a
+        share ρ of them is below c. Its derivative is just the share of zeros less ρ, and nothing but c follows it:
 
-            θ ← θ + RATE · std(s) · (ρ − share of zeros)        std of a head, share of all heads together
+            c ← c + RATE · (ρ − share of zeros)
 
-        All together, so that a head may stay dense where another is sparse. While ρ still rises, θ does not go below 0:
-        what a model learns first, it learns as if nobody drove it.
+        While ρ still rises, c does not go below 0: what a model learns first, it learns as if nobody drove it.
 
         Args:
             q: (B × H, T, d_h + 1), k: (B × H, S, d_h + 1), from `queries` and `keys`, padded keys zeroed
@@ -148,14 +151,14 @@ class Threshold(nn.Module):
         elif self.padded_queries is not None:
             visible = visible & ~self.padded_queries[:, chosen].repeat_interleave(self.heads, dim=0).unsqueeze(2)
 
-        def by_head(x: Tensor) -> Tensor:
-            return x.reshape(rows, self.heads, -1).sum(dim=(0, 2)).to(scores.dtype)
-
-        seen = scores * visible
-        count = by_head(visible).clamp(min=1)
-        zeros = ((scores <= 0) & visible).sum() / count.sum()
-        mean = by_head(seen) / count
-        std = (by_head(seen * seen) / count - mean * mean).clamp(min=0).sqrt()  # 0 where nothing was visible
-        self.theta.add_((self.RATE * std * (target - zeros)).to(self.theta.dtype))
+        whole = (scores + self.theta.repeat(rows).view(-1, 1, 1)) * visible  # without the threshold
+        squares = (whole * whole).view(rows, self.heads, -1).sum(dim=(0, 2))
+        count = visible.sum().clamp(min=1).to(scores.dtype)  # of all heads, which see the same
+        size = (squares * self.heads / count).sqrt().to(self.size.dtype)
+        # the first is taken as it is
+        self.size.copy_(torch.where(self.size > 0, torch.lerp(self.size, size, self.MOMENTUM), size))
+        zeros = ((scores <= 0) & visible).sum() / count
+        self.cut.add_((self.RATE * (target - zeros)).to(self.cut.dtype))
         if self.updates < self.setting.warmup:
-            self.theta.clamp_(min=0)
+            self.cut.clamp_(min=0)
+        self.theta.copy_(self.cut * self.size)
