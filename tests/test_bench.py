@@ -8,8 +8,9 @@ from unittest import mock
 import pytest
 import torch
 
-from fairseq_rela.bench import decode, timing
+from fairseq_rela.bench import decode, lm, memory, timing
 from fairseq_rela.cli import main
+from fairseq_rela.errors import InputError
 
 needs_sdpa = pytest.mark.skipif(
     not hasattr(torch.nn.functional, "scaled_dot_product_attention"), reason="torch 1 has no fused attention"
@@ -51,6 +52,7 @@ def threads_given_back():
         ),
         (["decode", *TINY, "--lengths", "3", "5", "--output-length", "2"], ["decode/3", "decode/5"]),
         pytest.param(["memory", "--lengths", "64", "--heads", "1"], ["memory/T64"], marks=needs_sdpa),
+        (["lm", *TINY, "--lengths", "96"], ["lm/T96/memory", "lm/T96/time"]),
     ],
 )
 def test_cases_table_and_file(tmp_path, capsys, words, cases):
@@ -59,11 +61,18 @@ def test_cases_table_and_file(tmp_path, capsys, words, cases):
     assert [row["case"] for row in rows] == cases
     printed = capsys.readouterr().out
     for row in rows:
-        assert set(row) == {"case", "ours_s", "baseline_s", "ratio", "spread"}
+        assert set(row) == {"case", "unit", "ours_s", "baseline_s", "ratio", "spread"}
+        assert row["unit"] == ("bytes" if "memory" in row["case"] else "s")
         assert row["ratio"] == pytest.approx(row["baseline_s"] / row["ours_s"])
         assert row["ours_s"] > 0 and row["spread"] >= 0 and f"\n{row['case']} " in printed
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     assert "limit" in printed and "geometric mean" in printed
+    heads = [line for line in printed.splitlines() if line.startswith("case ")]
+    assert [("ours MB" in line, "ours ms" in line) for line in heads] == (
+        [(True, False), (False, True)] if words[0] == "lm" else [(words[0] == "memory", words[0] != "memory")]
+    )
+    if words[0] == "lm":
+        assert f"(+{2 * 4 * 128:,})" in printed and "kB for each token, ours: T 96" in printed
     if words[0] == "train":
         # two vectors in each of the 12 attentions of the tiny size
         assert f"(+{2 * 12 * 128:,})" in printed
@@ -79,7 +88,10 @@ def test_runs_are_interleaved_after_a_warm_up():
 
 def test_result():
     result = timing.Result("train/25", 2.0, 3.0, 0.1)
-    assert result.as_json() == {"case": "train/25", "ours_s": 2.0, "baseline_s": 3.0, "ratio": 1.5, "spread": 0.1}
+    numbers = {"ours_s": 2.0, "baseline_s": 3.0, "ratio": 1.5, "spread": 0.1}
+    assert result.as_json() == {"case": "train/25", "unit": "s", **numbers}
+    result = timing.result("memory/T8", [4.0, 1.0, 2.0], [2.0, 2.0, 2.0], unit="bytes")
+    assert result == ("memory/T8", 2.0, 2.0, 0.75, None, "bytes") and result.ratio == 1.0
     assert timing.interquartile_range([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
     assert timing.interquartile_range([1.0]) == 0.0
 
@@ -99,6 +111,70 @@ def test_bad_input_is_told_in_one_line_before_anything_is_measured(capsys, flags
     assert message in error and "\n" not in error
 
 
+@pytest.mark.parametrize("bench", ["train", "decode", "lm"])
+def test_an_unknown_attention_is_answered_with_those_there_are(capsys, bench):
+    assert main(["bench", bench, *TINY, "--attention", "sofmax"]) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "--attention sofmax: known are softmax, sparsemax, " in error
+    assert ("rela_g_cross_only" in error) == (bench != "lm")  # a language model has nothing to cross to
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells what is free")
+def test_what_finds_no_memory_is_shown_as_that_and_not_timed(tmp_path, capsys):
+    out, words = str(tmp_path / "out.json"), [*TINY, "--lengths", "600", "--memory-limit", "0.001"]
+    assert main(["bench", "lm", *words, "--json", out]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("no memory     no memory       -       -       -") == 2
+    assert "ratios to softmax, memory: -" in printed
+    assert [row["ours_s"] for row in json.loads((tmp_path / "out.json").read_text())] == [None, None]
+
+
+def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
+    def measured(module, what, *question):
+        if what == "stock at T = 64":
+            raise memory.OutOfMemory("measuring stock at T = 64 failed")
+        return 1000
+
+    monkeypatch.setattr(lm, "in_process", measured)
+    parser = argparse.ArgumentParser()
+    lm.add_arguments(parser)
+    args = parser.parse_args([*TINY[:4], "--lengths", "32", "64"])
+    args.repeats = 2
+    found = {r.case: r for (r,) in lm.results(args, torch.device("cpu"))}
+    assert list(found) == ["lm/T32/memory", "lm/T64/memory", "lm/T32/time", "lm/T64/time"]
+    assert found["lm/T32/memory"].ratio == 1.0 and found["lm/T32/time"].ratio > 0
+    for r in (found["lm/T64/memory"], found["lm/T64/time"]):
+        assert r.ours > 0 and r.baseline is r.ratio is r.spread is None
+    axes = [mock.Mock(), mock.Mock()]
+    lm.draw(args)(axes, list(found.values()))
+    ours, stock = (call[0] for call in axes[1].plot.call_args_list)
+    assert ours == ((32, 64), (0.001, 0.001)) and stock == ((32,), (0.001,))
+
+
+def test_memory_of_evaluation():
+    how = {"size": "tiny", "vocabulary": 40, "mode": "eval", "dropout": 0.1}
+    question = ("stock", 2048, how, None, "cpu", 1)
+    found = memory.in_process("fairseq_rela.bench.lm", "stock at T = 2048", *question)
+    assert found > 2048 * 2048 * 4  # its future mask, at least
+
+
+@pytest.mark.parametrize(
+    "code, kind",
+    [
+        ("raise RuntimeError('DefaultCPUAllocator: can\\'t allocate memory: you tried')", memory.OutOfMemory),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", memory.OutOfMemory),
+        ("raise ValueError('something else')", InputError),
+    ],
+)
+def test_why_a_process_that_measures_ended(tmp_path, monkeypatch, code, kind):
+    (tmp_path / "fails_at_once.py").write_text(code + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError) as error:
+        memory.in_process("fails_at_once", "ours at T = 8", "a question")
+    assert error.type is kind and str(error.value).startswith("measuring ours at T = 8 ")
+    assert "\n" not in str(error.value)
+
+
 def test_a_plot_without_matplotlib(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["bench", "decode", "--plot", str(tmp_path / "a.png")]) == 1
@@ -110,10 +186,12 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch, tmp_path):
     [
         ["decode", *TINY, "--lengths", "5", "3", "--output-length", "2", "--entmax"],
         ["train", *TINY, "--lengths", "3", "--tokens", "6", "--entmax-lengths"],
+        ["lm", *TINY, "--lengths", "32", "16", "--mode", "eval"],
     ],
 )
-def test_plot(tmp_path, words):
+def test_plot(tmp_path, monkeypatch, words):
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(lm, "in_process", lambda module, what, *question: 1000)
     path = tmp_path / "plot.png"
     assert main(["bench", *words, "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")

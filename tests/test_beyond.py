@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+import torch
 
 CORPUS = "--train 200 --valid 20 --test 20 --noise 40 --max-clauses 1 --lexicon 50"
 TINY = "--encoder-layers 1 --decoder-layers 1 --num-workers 0".split()
@@ -41,11 +42,48 @@ def test_warm_start(recipe, toy):
     assert losses[-2].split() == ["softmax", "scratch", "warm"] and losses[-1].startswith("tokenised BLEU")
 
 
-def test_language_model(recipe, toy):
-    variables = {**toy, "CONTEXT": "32", "TOKENS_PER_UPDATE": "400", "MAX_TOKENS": "400", "UPDATES": "2"}
-    printed = recipe("beyond/language_model.sh", "toy", "--num-workers", 0, **variables)
-    header, stock, ours = (line.split("\t") for line in printed.splitlines()[-3:])
-    assert header[:3] == ["attention", "parameters", "valid"]
-    assert (stock[0], ours[0]) == ("stock", "rela_g")
-    assert int(ours[1].replace(",", "")) - int(stock[1].replace(",", "")) == 4 * 2 * 128  # a gate and a gain a layer
-    assert all(1 < float(number) < 1e5 for row in (stock, ours) for number in row[2:5])
+LANGUAGE_MODEL = {"CONTEXT": "64", "TOKENS_PER_UPDATE": "500", "MAX_TOKENS": "250"}
+
+
+def test_language_models_are_trained_alike_and_their_perplexity_printed(recipe, toy):
+    words = ["beyond/language_model.sh", "toy", "--decoder-layers", "1", "--num-workers", "0"]
+    printed = recipe(*words, **toy, **LANGUAGE_MODEL)
+    table = [line.split("\t") for line in printed.splitlines() if "\t" in line]
+    assert [row[0] for row in table] == ["attention", "stock", "rela_g"]
+    for row in table[1:]:
+        assert all(1 < float(perplexity) < 1000 for perplexity in row[2:5]) and row[5:] == ["3", "0.01", "1"]
+    parameters = [int(row[1].replace(",", "")) for row in table[1:]]
+    assert parameters[1] - parameters[0] == 2 * 128  # one layer's gain and gate
+    directory = toy["OUT"] / "lm-src"
+    assert [line.split("\t") for line in (directory / "perplexity.tsv").read_text().splitlines()] == table
+    assert not list(toy["OUT"].rglob("*.part"))
+    paths = [directory / f"transformer_lm_{n}_tiny.seed1/checkpoints/checkpoint_last.pt" for n in ("rela_g", "stock")]
+    ours, stock = (dict(torch.load(str(path))["cfg"]["model"]) for path in paths)
+    differs = {name for name in stock if ours[name] != stock[name]}
+    assert differs <= {"_name", "base_shuffle", "max_target_positions"}, differs
+
+    logs = {file: file.stat().st_mtime_ns for file in directory.rglob("*.log")}
+    again = recipe(*words, **toy, **LANGUAGE_MODEL, LR=0.5)
+    assert [line.split("\t") for line in again.splitlines() if "\t" in line] == table
+    assert {file: file.stat().st_mtime_ns for file in directory.rglob("*.log")} == logs
+
+
+def test_what_the_language_models_recipe_would_do(recipe, tmp_path):
+    variables = {"OUT": tmp_path / "out", "ATTENTIONS": "stock softmax", "SIZE": "iwslt_de_en", **LANGUAGE_MODEL}
+    printed = recipe("beyond/language_model.sh", "toy", "--dry-run", **variables)
+    assert not (tmp_path / "out").exists()
+    training = [line for line in printed.splitlines() if " fairseq-train " in line]
+    assert len(training) == 2 and printed.count(" fairseq-eval-lm ") == 6
+    assert "--arch transformer_lm_softmax_iwslt_de_en --task" in training[1]
+    assert "--decoder-ffn-embed-dim 1024" in training[0] and "--decoder-attention-heads 4" in training[0]
+
+
+@pytest.mark.parametrize(
+    "variables, message",
+    [
+        ({"SIDE": "fr"}, "SIDE=fr is not known; give src or tgt"),
+        ({"CONTEXT": 1024}, "a batch of 250 tokens has no sample of 1024"),
+    ],
+)
+def test_what_is_wrong_with_a_language_models_recipe(recipe, toy, variables, message):
+    assert message in recipe("beyond/language_model.sh", "toy", fails=True, **{**toy, **LANGUAGE_MODEL, **variables})

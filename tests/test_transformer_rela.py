@@ -86,6 +86,8 @@ def test_bad_flags(build):
         build("transformer_rela_g", encoder_attention_heads=3)
     with pytest.raises(InputError, match="--encoder-xformers-att-config"):
         build("transformer_rela_g", encoder_xformers_att_config="{}")
+    with pytest.raises(InputError, match="--decoder-xformers-att-config"):
+        build("transformer_lm_rela_g", decoder_xformers_att_config="{}")
 
 
 # parameters

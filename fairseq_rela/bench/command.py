@@ -4,10 +4,11 @@
     fairseq-rela bench train                 a training step of a whole model
     fairseq-rela bench decode                beam search
     fairseq-rela bench memory                peak memory of attention alone
+    fairseq-rela bench lm                    time and peak memory of a language model by context length
 
 All that is compared is measured in turn in one run. `ratio` is baseline ÷ ours: above 1, ours is faster.
 `spread` is the interquartile range of the ratio over the repeats; `limit` is what the ratio would be at
-most: the same work with attention reduced to its two matrix products (op) or removed (train, decode).
+most: the same work with attention reduced to its two matrix products (op) or removed (train, decode, lm).
 """
 
 import argparse
@@ -28,6 +29,7 @@ BENCHES = {
     "train": "a training step of a whole model",
     "decode": "beam search with a whole model",
     "memory": "peak growth of forward and backward",
+    "lm": "a language model's time and memory by context length",
 }
 
 
@@ -46,21 +48,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         bench.add_argument("--plot", metavar="FILE.png", help="draw the results")
 
 
-def header(memory: bool) -> str:
-    unit = "MB" if memory else "ms"
-    return f"{'case':<32}{'ours ' + unit:>12}{'baseline ' + unit:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"
+# ends of cases whose baseline is not softmax
+OTHERS = ("/entmax15", "/sparsemax", "/no threshold")
+# what a result's unit is shown as, how many of them it has, and what it measures
+SHOWN = {"s": ("ms", 1e3, "time"), "bytes": ("MB", 1e-6, "memory")}
 
 
-def line(r, memory: bool) -> str:
-    """One result, under the header."""
-    scale = 1e-6 if memory else 1e3
-    limit = f"{r.baseline / r.limit:.2f}" if r.limit else "-"
-    return f"{r.case:<32}{r.ours * scale:>12.1f}{r.baseline * scale:>14.1f}{r.ratio:>8.2f}{r.spread:>8.2f}{limit:>8}"
+def header(unit: str) -> str:
+    shown = SHOWN[unit][0]
+    return f"{'case':<32}{'ours ' + shown:>12}{'baseline ' + shown:>14}{'ratio':>8}{'spread':>8}{'limit':>8}"
 
 
-def mean_line(results: List) -> str:
-    softmax = [math.log(r.ratio) for r in results if not r.case.endswith(("/entmax15", "/sparsemax"))]
-    return f"geometric mean of the ratios to softmax: {math.exp(sum(softmax) / len(softmax)):.2f}"
+def line(r) -> str:
+    """One result, under the header of its unit."""
+    scale = SHOWN[r.unit][1]
+    ours, baseline = ("no memory" if x is None else f"{x * scale:.1f}" for x in (r.ours, r.baseline))
+    ratio, spread = ("-" if x is None else f"{x:.2f}" for x in (r.ratio, r.spread))
+    limit = f"{r.baseline / r.limit:.2f}" if r.baseline and r.limit else "-"
+    return f"{r.case:<32}{ours:>12}{baseline:>14}{ratio:>8}{spread:>8}{limit:>8}"
+
+
+def mean_lines(results: List) -> List[str]:
+    """A line for each unit."""
+    lines, units = [], list(dict.fromkeys(r.unit for r in results))
+    for unit in units:
+        softmax = [r for r in results if r.unit == unit and not r.case.endswith(OTHERS)]
+        logs = [math.log(r.ratio) for r in softmax if r.ratio]
+        mean = f"{math.exp(sum(logs) / len(logs)):.2f}" if logs else "-"
+        of = f", {SHOWN[unit][2]}" if len(units) > 1 else ""
+        lines.append(f"geometric mean of the ratios to softmax{of}: {mean}")
+    return lines
 
 
 def bars(axes, results: List) -> None:
@@ -72,11 +89,10 @@ def bars(axes, results: List) -> None:
     axes.set_xlabel("baseline ÷ ours (above 1: ours is better)")
 
 
-def plot(draw: Callable, results: List, path: str) -> None:
-    """draw(axes, results) as a picture."""
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
+def plot(draw: Callable, panels: int, results: List, path: str) -> None:
+    """draw(axes, results) as a picture; of several panels, `axes` are all of theirs."""
     figure = new_figure(8, 4 if draw is not bars else 1 + 0.3 * len(results))
-    draw(figure.subplots(), results)
+    draw(figure.subplots(1, panels), results)
     publish(path, lambda file: figure.savefig(file, format="png", dpi=150), replace=True)
 
 
@@ -91,6 +107,7 @@ def check(args: argparse.Namespace) -> None:
         if not os.path.isdir(directory):
             raise InputError(f"{path}: there is no directory {directory}")
     if args.plot:
+        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
         require_matplotlib("leave --plot out")
 
 
@@ -107,16 +124,19 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     bench = importlib.import_module(f"fairseq_rela.bench.{args.bench}")
     found: List = []
-    memory = args.bench == "memory"
-    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, median of {args.repeats}")
-    print(header(memory), flush=True)
+    unit, threads = None, torch.get_num_threads()
+    print(f"torch {torch.__version__}, {device}, {threads} threads, median of {args.repeats}", flush=True)
     for results in progress(bench.results(args, device), "measured", bench.steps(args)):
-        found += results
         for result in results:  # at once: a long run that is interrupted has shown what it measured
-            print(line(result, memory), flush=True)
-    print("\n".join([mean_line(found), *bench.notes(args, found)]))
+            if result.unit != unit:
+                unit = result.unit
+                print(header(unit), flush=True)
+            found.append(result)
+            print(line(result), flush=True)
+    print("\n".join([*mean_lines(found), *bench.notes(args, found)]))
     if args.json:
         text = json.dumps([result.as_json() for result in found], indent=1) + "\n"
         publish(args.json, lambda file: file.write(text.encode("ascii")), replace=True)
     if args.plot:
-        plot(bench.draw(args) if hasattr(bench, "draw") else bars, found, args.plot)
+        draw = bench.draw(args) if hasattr(bench, "draw") else bars
+        plot(draw, getattr(bench, "PANELS", 1), found, args.plot)

@@ -7,18 +7,25 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-from typing import Iterator, List
+from typing import Callable, Iterator, List
 
 import torch
 
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.bench.op import sdpa, streamed
-from fairseq_rela.bench.timing import Result, interquartile_range
+from fairseq_rela.bench.timing import Result, result
 from fairseq_rela.errors import InputError
 
 WARM_UP = 64
+# what torch, its libraries and Python say when there is none left
+NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "memoryerror")
+
+
+class OutOfMemory(InputError):
+    """What was to be measured needs more memory than there is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +52,14 @@ def peak(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def growth_in(run: Callable[[], object], device: torch.device) -> int:
+    """Bytes by which the peak of this process grows meanwhile; what libraries load at first must be loaded."""
+    forget_peak()
+    before = peak(device)
+    run()
+    return max(1, peak(device) - before)
+
+
 def growth(attention: str, length: int, heads: int, width: int, device: torch.device) -> int:
     """Bytes by which the peak of this process grows in one forward and backward pass."""
 
@@ -58,32 +73,34 @@ def growth(attention: str, length: int, heads: int, width: int, device: torch.de
 
     inputs = [torch.randn(1, heads, length, width, device=device) for _ in range(4)]
     run(min(WARM_UP, length), inputs)  # libraries, and their threads, are loaded now
-    forget_peak()
-    before = peak(device)
-    run(length, inputs)
-    return max(1, peak(device) - before)
+    return growth_in(lambda: run(length, inputs), device)
 
 
-def in_process(attention: str, length: int, args: argparse.Namespace, device: torch.device) -> int:
-    question = json.dumps([attention, length, args.heads, args.width, str(device), torch.get_num_threads()])
+def in_process(module: str, what: str, *question: object) -> int:
+    """The number that `python -m module` prints, given the question as JSON, in a process of its own."""
     # what malloc keeps back for later is not the attention's: give large pieces straight back
     env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-m", __name__, question], env=env, text=True, capture_output=True)
+    command = [sys.executable, "-m", module, json.dumps(question)]
+    done = subprocess.run(command, env=env, text=True, capture_output=True)
+    if done.returncode == -signal.SIGKILL:
+        raise OutOfMemory(f"measuring {what} was killed: the system ran out of memory")
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise InputError(f"measuring {attention} at T = {length} failed: {reason}")
-    return int(done.stdout)
+        kind = OutOfMemory if any(words in reason.lower() for words in NO_MEMORY) else InputError
+        raise kind(f"measuring {what} failed: {reason}")
+    return int(done.stdout.split()[-1])
 
 
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
     for length in args.lengths:
         ours, baseline = [], []
         for _ in range(args.repeats):
-            ours.append(in_process("ours", length, args, device))
-            baseline.append(in_process("sdpa", length, args, device))
-        middle = sorted(ours)[len(ours) // 2], sorted(baseline)[len(baseline) // 2]
-        spread = interquartile_range([b / o for b, o in zip(baseline, ours)])
-        yield [Result(f"memory/T{length}", *map(float, middle), spread)]
+            for name, found in (("ours", ours), ("sdpa", baseline)):
+                shape = (length, args.heads, args.width)
+                found.append(
+                    in_process(__name__, f"{name} at T = {length}", name, *shape, str(device), torch.get_num_threads())
+                )
+        yield [result(f"memory/T{length}", ours, baseline, unit="bytes")]
 
 
 def steps(args: argparse.Namespace) -> int:

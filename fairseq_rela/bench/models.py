@@ -1,7 +1,7 @@
 """Models of one size with each attention, and random sentences for them."""
 
 import argparse
-from typing import Dict, Tuple
+from typing import Callable, Dict, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -9,13 +9,14 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-import fairseq_rela.models  # noqa: F401
-from fairseq_rela.models.transformer_rela import FUSED_COPIES, SIZES
+from fairseq_rela.errors import InputError
+from fairseq_rela.models.transformer_lm_rela import SIZES as LM_SIZES
+from fairseq_rela.models.transformer_rela import FUSED_COPIES, PLACEMENTS, SIZES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attention", default="rela_g", help="ours: a name of the catalog (default: rela_g)")
-    parser.add_argument("--size", choices=list(SIZES), default="base", help="of all the models (default: base)")
+    parser.add_argument("--size", choices=list(SIZES), default="base", help="of all the models (default: %(default)s)")
     parser.add_argument("--vocabulary", type=int, default=4000, metavar="N", help="tokens (default: 4000)")
 
 
@@ -39,10 +40,25 @@ def dictionary(words: int) -> Dictionary:
 def build(attention: str, size: str, words: Dictionary, **flags) -> nn.Module:
     """A newly initialised model: "stock" is fairseq's `transformer`, "limit" the same without attention."""
     args = argparse.Namespace(**flags, max_source_positions=4096, max_target_positions=4096)
-    stock = attention in ("stock", "limit")
-    if stock:
-        SIZES[size](args)
-    arch = "transformer" if stock else f"transformer_{attention}_{size}"
+    return _built("transformer", SIZES[size], attention, size, words, args)
+
+
+def build_lm(attention: str, size: str, words: Dictionary, **flags) -> nn.Module:
+    """A language model; "stock" is fairseq's `transformer_lm`."""
+    args = argparse.Namespace(**flags, share_decoder_input_output_embed=True)
+    return _built("transformer_lm", LM_SIZES[size], attention, size, words, args)
+
+
+def _built(
+    stock: str, set_size: Callable, attention: str, size: str, words: Dictionary, args: argparse.Namespace
+) -> nn.Module:
+    arch = f"{stock}_{attention}_{size}"
+    if attention in ("stock", "limit"):
+        arch = stock
+        set_size(args)
+    elif arch not in ARCH_CONFIG_REGISTRY:
+        known = [name for name in PLACEMENTS if f"{stock}_{name}_{size}" in ARCH_CONFIG_REGISTRY]
+        raise InputError(f"--attention {attention}: known are {', '.join(known)}")
     ARCH_CONFIG_REGISTRY[arch](args)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     torch.manual_seed(1)
@@ -80,3 +96,10 @@ def sentences(count: int, length: int, words: Dictionary, device: torch.device) 
     previous[:, 0] = words.eos()
     batch = {"src_tokens": source, "src_lengths": length - shorter, "prev_output_tokens": previous}
     return {name: x.to(device) for name, x in batch.items()}, target.to(device)
+
+
+def text(length: int, words: Dictionary, device: torch.device) -> Tuple[Dict[str, Tensor], Tensor]:
+    """One sample for a language model, as fairseq cuts it out of running text, and its targets (1, T)."""
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(words.nspecial, len(words), (1, length + 1), generator=draw).to(device)
+    return {"src_tokens": tokens[:, :-1].contiguous()}, tokens[:, 1:].contiguous()

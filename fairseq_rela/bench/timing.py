@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional
+from collections import defaultdict
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -10,23 +11,25 @@ Run = Callable[[], object]
 
 
 class Result(NamedTuple):
-    """One case. Seconds a run, or bytes for memory: medians over the repeats."""
+    """One case: medians over the repeats, in seconds a run or in bytes; None of what found no memory to run in."""
 
     case: str
-    ours: float
-    baseline: float
-    spread: float  # of the ratio: the interquartile range over the repeats
+    ours: Optional[float]
+    baseline: Optional[float]
+    spread: Optional[float]  # of the ratio: the interquartile range over the repeats
     limit: Optional[float] = None  # the same work with (almost) no attention
+    unit: str = "s"  # or "bytes"
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> Optional[float]:
         """baseline ÷ ours: above 1, ours is faster (or smaller)."""
-        return self.baseline / self.ours
+        return self.baseline / self.ours if self.ours and self.baseline else None
 
     def as_json(self) -> Dict[str, object]:
         return {
             "case": self.case,
-            "ours_s": self.ours,
+            "unit": self.unit,
+            "ours_s": self.ours,  # the names of the first bench, which knew seconds only
             "baseline_s": self.baseline,
             "ratio": self.ratio,
             "spread": self.spread,
@@ -65,17 +68,14 @@ def interquartile_range(values: List[float]) -> float:
     return quarters[2] - quarters[0]
 
 
+def result(case: str, ours: List[float], baseline: List[float], limit: Sequence[float] = (), unit: str = "s") -> Result:
+    """The case, from the repeats of each; none where it could not be run."""
+    middles = [statistics.median(values) if values else None for values in (ours, baseline, limit)]
+    spread = interquartile_range([b / o for b, o in zip(baseline, ours)]) if ours and baseline else None
+    return Result(case, middles[0], middles[1], spread, middles[2], unit)
+
+
 def compare(cases: Dict[str, str], runs: Dict[str, Run], repeats: int, device: torch.device) -> List[Result]:
     """One result a case; `cases` names the baseline of each, `runs` holds "ours", the baselines and perhaps "limit"."""
-    times = interleaved(runs, repeats, device)
-    limit = statistics.median(times["limit"]) if "limit" in times else None
-    return [
-        Result(
-            case,
-            statistics.median(times["ours"]),
-            statistics.median(times[baseline]),
-            interquartile_range([b / o for b, o in zip(times[baseline], times["ours"])]),
-            limit,
-        )
-        for case, baseline in cases.items()
-    ]
+    times: Dict[str, List[float]] = defaultdict(list, interleaved(runs, repeats, device))
+    return [result(case, times["ours"], times[baseline], times["limit"]) for case, baseline in cases.items()]

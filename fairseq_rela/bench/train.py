@@ -1,7 +1,8 @@
 """Training: forward, backward and optimizer step of a whole model, against stock fairseq's `transformer`.
 
 Random sentences of about --lengths tokens, --tokens in a batch, dropout 0.1. `limit` is the stock model
-without attention. Parameters are printed too (paper, Table 2).
+without attention. Parameters are printed too (paper, Table 2). With --rela-threshold or --rela-target-sparsity
+the same model without a threshold is a baseline too.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 
 from fairseq_rela.bench import models
 from fairseq_rela.bench.timing import Result, compare
+from fairseq_rela.models.transformer_rela import THRESHOLD_FLAGS
 
 ENTMAX = ("entmax15", "sparsemax")
 
@@ -24,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--entmax-lengths", type=int, nargs="*", default=[25], metavar="N", help="also against entmax (default: 25)"
     )
+    for name, (metavar, text) in THRESHOLD_FLAGS.items():
+        parser.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"as of fairseq-train: {text}")
 
 
 def step(model: torch.nn.Module, batch: dict, target: torch.Tensor, pad: int) -> Callable[[], None]:
@@ -45,14 +49,18 @@ def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Res
     for length in args.lengths:
         entmax = ENTMAX if length in args.entmax_lengths else ()
         batch, target = models.sentences(max(1, args.tokens // length), length, words, device)
+        threshold = {name: getattr(args, name) for name in THRESHOLD_FLAGS if getattr(args, name) is not None}
         contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in entmax}}
-        runs = {
-            name: step(
-                models.build(attention, args.size, words, dropout=args.dropout).to(device), batch, target, words.pad()
-            )
-            for name, attention in contenders.items()
-        }
-        cases = {f"train/{length}": "stock", **{f"train/{length}/{name}": name for name in entmax}}
+        others = list(entmax)
+        if threshold:
+            contenders["no threshold"] = args.attention
+            others.append("no threshold")
+        runs = {}
+        for name, attention in contenders.items():
+            flags = threshold if name == "ours" else {}
+            model = models.build(attention, args.size, words, dropout=args.dropout, **flags).to(device)
+            runs[name] = step(model, batch, target, words.pad())
+        cases = {f"train/{length}": "stock", **{f"train/{length}/{name}": name for name in others}}
         yield compare(cases, runs, args.repeats, device)
 
 

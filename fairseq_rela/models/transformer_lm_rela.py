@@ -18,6 +18,7 @@ from fairseq_rela.models.transformer_rela import (
     THRESHOLD_FLAGS,
     RelaDecoder,
     check_threshold,
+    refuse_xformers,
     register_architecture,
     set_attention,
     set_defaults,
@@ -44,6 +45,7 @@ class TransformerLMRelaModel(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args, task):
         set_attention(args, decoder="rela_g")  # where neither the architecture nor a flag has said
+        refuse_xformers(args, "decoder")
         check_threshold(args, "decoder")
         embed_tokens = super().build_model(args, task).decoder.embed_tokens  # plain, adaptive or of characters
         cfg = TransformerConfig.from_namespace(args)

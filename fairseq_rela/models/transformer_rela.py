@@ -223,9 +223,7 @@ class TransformerRelaModel(TransformerModel):
         if OmegaConf.is_config(args):  # from hydra: fairseq's transformer drops the flags it does not know of
             args = Namespace(**args)
         set_attention(args, **PLACEMENTS["rela_g"])  # where neither the architecture nor a flag has said
-        for side in ("encoder", "decoder"):
-            if getattr(args, f"{side}_xformers_att_config", None):
-                raise InputError(f"--{side}-xformers-att-config replaces attention; leave it out and use --{side}-attn")
+        refuse_xformers(args, "encoder", "decoder")
         check_threshold(args, *KINDS)
         return super().build_model(args, task)
 
@@ -238,6 +236,12 @@ class TransformerRelaModel(TransformerModel):
         return RelaDecoder(
             TransformerConfig.from_namespace(cfg), tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
+
+
+def refuse_xformers(args, *sides: str) -> None:
+    for side in sides:
+        if getattr(args, f"{side}_xformers_att_config", None):
+            raise InputError(f"--{side}-xformers-att-config replaces attention; leave it out and use --{side}-attn")
 
 
 # Architectures: transformer_<placement> and transformer_<placement>_<size>

@@ -1,0 +1,185 @@
+"""Language models: time and peak memory of a training step by context length, against stock fairseq's `transformer_lm`.
+
+One sequence of each of --lengths random tokens: forward, backward and optimizer step, or with --mode eval the
+forward pass alone. `limit` is the stock model without attention. Memory is how much a step adds to the peak, of each
+model in a process of its own; it hardly differs from run to run and is measured once. What does not fit into
+--memory-limit is shown as "no memory", and not timed. --plot draws both against the context length.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import Callable, Iterator, List, Optional, Set, Tuple
+
+import torch
+import torch.nn.functional as F
+
+from fairseq_rela.bench import models
+from fairseq_rela.bench.memory import WARM_UP, OutOfMemory, growth_in, in_process
+from fairseq_rela.bench.timing import Result, compare, result
+from fairseq_rela.bench.train import step
+from fairseq_rela.errors import InputError
+
+PANELS = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models.add_arguments(parser)
+    parser.set_defaults(size="tiny")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="T")
+    parser.add_argument("--mode", choices=["train", "eval"], default="train", help="(default: train)")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument(
+        "--memory-limit", type=float, metavar="GB", help="for one step on a CPU (default: nine tenths of what is free)"
+    )
+
+
+def work(attention: str, length: int, how: dict, device: torch.device) -> Callable[[int], Callable[[], None]]:
+    """A function of a length ≤ `length`: one that lets a new model, always the same, do its work on so many tokens."""
+    words = models.dictionary(how["vocabulary"])
+    flags = {"dropout": how["dropout"], "tokens_per_sample": length, "max_target_positions": length}
+    model = models.build_lm(attention, how["size"], words, **flags).to(device)
+
+    def on(length: int) -> Callable[[], None]:
+        batch, target = models.text(length, words, device)
+        if how["mode"] == "train":
+            return step(model, batch, target, words.pad())
+        return scored(model.eval(), batch, target)
+
+    return on
+
+
+def scored(model: torch.nn.Module, batch: dict, target: torch.Tensor) -> Callable[[], None]:
+    """A function that computes the loss of the batch once, as fairseq-eval-lm does."""
+
+    def run() -> None:
+        with torch.no_grad():
+            F.cross_entropy(model(**batch)[0].flatten(0, 1), target.flatten())
+
+    return run
+
+
+def free_memory() -> Optional[int]:
+    """Bytes, where the system tells (Linux does)."""
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
+    return None
+
+
+def limit_memory(limit: Optional[int]) -> None:
+    """Let this process take so many bytes more and then fail, before the system kills it, or another."""
+    if limit is None:
+        return
+    import resource  # not on every system
+
+    with open("/proc/self/status") as file:
+        now = next(int(line.split()[1]) for line in file if line.startswith("VmSize")) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (now + limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def growth(attention: str, length: int, how: dict, limit: Optional[int], device: torch.device) -> int:
+    """Bytes by which the peak of this process grows in one step."""
+    on = work(attention, length, how, device)
+    on(min(WARM_UP, length))()
+    run = on(length)
+    limit_memory(limit)
+    return growth_in(run, device)
+
+
+def settings(args: argparse.Namespace) -> dict:
+    """All but the lengths that a model's work depends on."""
+    return {name: getattr(args, name) for name in ("size", "vocabulary", "mode", "dropout")}
+
+
+def memory_limit(args: argparse.Namespace, device: torch.device) -> Optional[int]:
+    """Bytes for one step; None where nothing has to be limited, or can be."""
+    free = free_memory()
+    if device.type != "cpu" or free is None:
+        return None
+    return int(args.memory_limit * 1e9) if args.memory_limit is not None else free * 9 // 10
+
+
+def measured_memory(args: argparse.Namespace, length: int, device: torch.device) -> Tuple[Result, Set[str]]:
+    """The result, and which of "ours" and "stock" found no memory."""
+    values = {}
+    for name, attention in (("ours", args.attention), ("stock", "stock")):
+        question = (attention, length, settings(args), memory_limit(args, device), str(device), torch.get_num_threads())
+        try:
+            values[name] = [in_process(__name__, f"{attention} at T = {length}", *question)]
+        except OutOfMemory:
+            values[name] = []
+    failed = {name for name, value in values.items() if not value}
+    return result(f"lm/T{length}/memory", values["ours"], values["stock"], unit="bytes"), failed
+
+
+def measured_time(args: argparse.Namespace, length: int, without: Set[str], device: torch.device) -> Result:
+    contenders = {"ours": args.attention, "stock": "stock", "limit": "limit"}
+    runs = {
+        name: work(attention, length, settings(args), device)(length)
+        for name, attention in contenders.items()
+        if name not in without
+    }
+    return compare({f"lm/T{length}/time": "stock"}, runs, args.repeats, device)[0]
+
+
+def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
+    if args.memory_limit is not None and args.memory_limit <= 0:
+        raise InputError(f"--memory-limit {args.memory_limit}: give more than 0")
+    models.build_lm(args.attention, args.size, models.dictionary(args.vocabulary))  # an unknown name is told now
+    failed = {}
+    for length in args.lengths:  # first: what finds no memory must not be tried in this process
+        found, failed[length] = measured_memory(args, length, device)
+        yield [found]
+    for length in args.lengths:
+        yield [measured_time(args, length, failed[length], device)]
+
+
+def steps(args: argparse.Namespace) -> int:
+    return 2 * len(args.lengths)
+
+
+def length_of(r: Result) -> int:
+    return int(r.case.split("/")[1][1:])
+
+
+def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+    words = models.dictionary(args.vocabulary)
+    ours, stock = (models.parameters(models.build_lm(a, args.size, words)) for a in (args.attention, "stock"))
+    lines = [f"parameters: ours {ours:,}, stock {stock:,} ({ours - stock:+,})"]
+    for name, values in (("ours", [r.ours for r in found]), ("stock", [r.baseline for r in found])):
+        a_token = ", ".join(
+            f"T {length_of(r)} {value / length_of(r) / 1e3:,.0f}"
+            for r, value in zip(found, values)
+            if r.unit == "bytes" and value
+        )
+        lines.append(f"kB for each token, {name}: {a_token or '-'}")
+    return lines
+
+
+def draw(args: argparse.Namespace) -> Callable:
+    """Time and memory by context length, a line a model."""
+
+    def panels(axes, found: List[Result]) -> None:
+        for panel, unit, scale, label in zip(axes, ("s", "bytes"), (1.0, 1e-6), ("seconds a step", "MB a step")):
+            rows = sorted((length_of(r), r.ours, r.baseline) for r in found if r.unit == unit)
+            for name, column in ((f"transformer_lm_{args.attention}", 1), ("stock transformer_lm", 2)):
+                points = [(row[0], row[column] * scale) for row in rows if row[column] is not None]
+                panel.plot(*zip(*points) if points else ((), ()), marker="o", label=name)
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_xticks([row[0] for row in rows])
+            for axis in (panel.xaxis, panel.yaxis):  # numbers, not powers
+                axis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")  # they would overlap
+            panel.set_xlabel("context length")
+            panel.set_ylabel(label)
+            panel.legend()
+
+    return panels
+
+
+if __name__ == "__main__":
+    _attention, _length, _how, _limit, _device, _threads = json.loads(sys.argv[1])
+    torch.set_num_threads(_threads)
+    print(growth(_attention, _length, _how, _limit, torch.device(_device)))
