@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +93,32 @@ def tagged(lines, tag):
     """The lines of fairseq-generate's output with this tag (S, T, H, D, P, A, …), without it, by sentence."""
     found = (line.split("\t") for line in lines if line.startswith(tag + "-"))
     return {int(fields[0][len(tag) + 1 :]): fields[1:] for fields in found}
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def train_on_two(data, save_dir, *flags):
+    """Data-parallel training in two processes on one CPU."""
+    port = free_port()
+    ranks = []
+    for rank in (0, 1):
+        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
+        together += " --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
+        words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
+        words += [*together.split(), "--save-dir", save_dir, *flags]
+        ranks.append(
+            subprocess.Popen(
+                [str(word) for word in words],
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    printed = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], printed[0][-2000:] + printed[1][-2000:]
+    return printed[0]

@@ -6,7 +6,6 @@ import json
 import logging
 import multiprocessing
 import re
-import socket
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from fairseq.distributed import ModuleProxyWrapper
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics, progress_bar
 from fairseq_cli import preprocess, train, validate
-from fairseq_runs import TRAINING, fairseq_generate, fairseq_train
+from fairseq_runs import TRAINING, fairseq_generate, fairseq_train, free_port
 
 from fairseq_rela.attention.norms import Gated
 from fairseq_rela.cli import main as fairseq_rela
@@ -385,12 +384,6 @@ def test_a_dead_head_is_counted_and_told_of(data, rela, dying, tmp_path):
         assert found["warnings"] == [DEATH, DEATH]  # of each subset
         dead = {key: value for key, value in telemetry(found["valid"][0]).items() if "dead" in key}
         assert dead.pop("attn_dead_heads/cross_0") == 1 and len(dead) == 5 and not any(dead.values())
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def train_in_a_group(arguments, answer):

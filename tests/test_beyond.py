@@ -20,13 +20,13 @@ def table(path):
 
 
 def test_sparsity(recipe, toy):
-    variables = {**toy, "SETTINGS": "target:0.9 threshold:1e9", "SPARSITY_WARMUP": "2", "UPDATES": "12"}
+    variables = {**toy, "SETTINGS": "none target:0.9 tuned:0.9", "UPDATES": "12", "LR": "0.01"}
     recipe("beyond/sparsity.sh", "toy", *TINY, **variables)
     rows = table(toy["OUT"] / "beyond" / "sparsity.tsv")
-    assert list(rows) == ["target:0.9", "threshold:1e9"]
+    assert list(rows) == ["none", "target:0.9", "tuned:0.9"]
     for kind in ("encoder", "decoder", "cross"):
-        driven, nothing = (float(row[f"{kind} sparsity %"]) for row in rows.values())
-        assert 70 < driven < 100 and nothing == 100
+        none, driven, tuned = (float(row[f"{kind} sparsity %"]) for row in rows.values())
+        assert none < driven < 100 and none < tuned < 100
     assert (toy["OUT"] / "beyond" / "sparsity.png").read_bytes().startswith(b"\x89PNG")
     said = recipe("beyond/sparsity.sh", "toy", fails=True, **{**toy, "SETTINGS": "much"})
     assert said.startswith("sparsity.sh: SETTINGS: 'much' is not known")

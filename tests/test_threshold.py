@@ -7,7 +7,7 @@ import fairseq_runs
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from fairseq_runs import corpus, fairseq_generate, fairseq_train, tagged
+from fairseq_runs import corpus, fairseq_generate, fairseq_train, tagged, train_on_two
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -410,6 +410,12 @@ def test_resumed_it_goes_on_bit_for_bit(data, tmp_path):
     assert any(name.endswith("threshold.theta") and value.any() for name, value in one.items())
     # `_float_tensor` is memory that fairseq 0.12.2 never writes to
     assert all(torch.equal(one[name], other[name]) for name in one if not name.endswith("_float_tensor"))
+
+
+def test_two_processes_drive_theirs(data, tmp_path):
+    train_on_two(data, tmp_path, *TARGETED, "--max-update", 70)
+    measured = zeros(data, tmp_path / "checkpoint_last.pt")
+    assert all(share > 0.8 for share in measured.values()), measured
 
 
 def test_a_fixed_one_can_be_tried_on_a_trained_model(data, tmp_path):

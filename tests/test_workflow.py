@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from fairseq_runs import (
     fairseq_train,
     fairseq_validate,
     tagged,
+    train_on_two,
 )
 
 from fairseq_rela.cli import main as fairseq_rela
@@ -216,35 +216,6 @@ def test_hydra_with_the_shipped_config(data, tmp_path):
     assert "decoder.layers.3.self_attn.norm.gate" in names and "encoder.layers.1.fc1.weight" not in names
     assert "decoder.layers.3.encoder_attn.norm.gain" in names
     assert sorted(tagged(fairseq_generate(data, checkpoint), "H")) == list(range(13))
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def train_on_two(data, save_dir, *flags):
-    """Data-parallel training in two processes on one CPU."""
-    port = free_port()
-    ranks = []
-    for rank in (0, 1):
-        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
-        together += " --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
-        words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
-        words += [*together.split(), "--save-dir", save_dir, *flags]
-        ranks.append(
-            subprocess.Popen(
-                [str(word) for word in words],
-                env=environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    printed = [rank.communicate(timeout=300)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], printed[0][-2000:] + printed[1][-2000:]
-    return printed[0]
 
 
 def test_two_processes_train_as_one_does_with_two_batches_an_update_and_resume(data, tmp_path):

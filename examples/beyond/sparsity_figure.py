@@ -10,6 +10,7 @@ import sys
 from fairseq_rela.analysis.plots import new_figure
 
 KINDS = ("encoder", "decoder", "cross")
+DRIVEN = {"target": ("from the start", "o", "-"), "tuned": ("in fine-tuning", "s", "--")}
 
 
 def read(path):
@@ -22,30 +23,40 @@ def bleu(row):
     return float(row.get("BLEU") or row["tokenised BLEU"])
 
 
+def by_target(rows, how):
+    """The rows of `how`:SHARE, by the share in per cent."""
+    found = {name.partition(":")[2]: row for name, row in rows.items() if name.startswith(how + ":")}
+    return sorted((100 * float(share), row) for share, row in found.items() if share != "none")
+
+
 def draw(rows, sparsity, quality):
-    by_target = {100 * float(name[7:]): row for name, row in rows.items() if name.startswith("target:")}
-    targets = sorted(by_target)
-    sparsity.plot(targets, targets, color="grey", linewidth=1, label="the target")
-    for kind in KINDS:
-        measured = [float(by_target[target][f"{kind} sparsity %"]) for target in targets]
-        sparsity.plot(targets, measured, marker="o", label=kind)
-    sparsity.set_ylabel("zeros on the test set, %")
-    sparsity.legend()
-    quality.plot(targets, [bleu(by_target[target]) for target in targets], marker="o", label="driven to the target")
-    others = [name for name in rows if not name.startswith("target:")]
-    for style, name in zip((":", "--", "-.", (0, (1, 4))), others):
-        label = "no threshold" if name == "none" else name.replace(":", " ")
-        quality.axhline(bleu(rows[name]), linestyle=style, color="black", linewidth=1, label=label)
+    for how, (label, marker, line) in DRIVEN.items():
+        found = by_target(rows, how)
+        if not found:
+            continue
+        targets = [target for target, _ in found]
+        for kind, colour in zip(KINDS, ("C0", "C1", "C2")):
+            measured = [float(row[f"{kind} sparsity %"]) for _, row in found]
+            sparsity.plot(targets, measured, line, marker=marker, color=colour, label=f"{kind}, {label}")
+        sparsity.plot(targets, targets, color="grey", linewidth=1, zorder=0)
+        quality.plot(targets, [bleu(row) for _, row in found], line, marker=marker, color="C3", label=f"driven {label}")
+    for style, (name, label) in zip(
+        (":", "--", "-."),
+        (("none", "no threshold"), ("tuned:none", "no threshold, fine-tuned"), ("threshold:learn", "learned")),
+    ):
+        if name in rows:
+            quality.axhline(bleu(rows[name]), linestyle=style, color="black", linewidth=1, label=label)
+    sparsity.set_ylabel("zeros measured, %")
     quality.set_ylabel("BLEU")
-    quality.legend()
     for axes in (sparsity, quality):
-        axes.set_xlabel("target, % of weights that are 0")
+        axes.set_xlabel("target, % of weights that are 0 (grey: reached)" if axes is sparsity else "target, %")
+        axes.legend(fontsize="small")
 
 
 def main(table, picture):
-    figure = new_figure(10, 4)
+    figure = new_figure(11, 4.5)
     draw(read(table), *figure.subplots(1, 2))
-    figure.savefig(picture + ".part", format="png", dpi=120)
+    figure.savefig(picture + ".part", format="png", dpi=110)
     os.replace(picture + ".part", picture)
 
 
