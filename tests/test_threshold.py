@@ -180,12 +180,11 @@ def test_without_a_threshold_not_a_bit_changes():
 def test_a_checkpoint_without_thresholds_starts_with_none(build, batch, flags):
     old, new = build("transformer_rela_g").eval(), build("transformer_rela_g", **flags).eval()
     for threshold in (module for module in new.modules() if isinstance(module, Threshold)):
-        threshold.theta.data.fill_(3.0)
+        threshold.theta.data.fill_(0.3)
     new.load_state_dict(old.state_dict(), strict=True)
     assert torch.allclose(new(**batch)[0], old(**batch)[0], atol=1e-5)
     kept = {name: value for name, value in new.state_dict().items() if name.endswith("threshold.theta")}
     assert len(kept) == 6 and not any(value.any() for value in kept.values())
-    assert sum("threshold" in name for name in new.state_dict()) == (6 if "rela_threshold" in flags else 18)
 
 
 @pytest.mark.parametrize(
@@ -209,27 +208,25 @@ def test_only_pointwise_attention_of_a_mixed_model_has_one(build):
 
 
 def test_one_step_by_hand():
-    """Two heads of width 1; scores 1, −1, 3 and 2, 2, 2 less θ = 0: one weight of six is 0."""
-    threshold = Threshold(2, driven(0.5))
-    q = threshold.queries(torch.tensor([[[1.0, 2.0]]]), 1.0).view(1, 2, 2).transpose(0, 1)
-    k = threshold.keys(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[3.0, 1.0]], [[9.0, 9.0]]]))
+    """Two heads of width 2, cosines 1, 0, −1 and 0, 1, 0: of the six weights four are 0 without a threshold."""
+    threshold = Threshold(2, driven(0.9))
+    q = threshold.queries(torch.tensor([[[5.0, 0.0, 0.0, 2.0]]]), 0.5).view(1, 2, 3).transpose(0, 1)
+    keys = [[2.0, 0.0, 1.0, 0.0], [0.0, 3.0, 0.0, 1.0], [-2.0, 0.0, 7.0, 0.0], [9.0, 9.0, 9.0, 9.0]]
+    k = threshold.keys(torch.tensor(keys).unsqueeze(1))
+    assert k[:3, 0].tolist() == [[2.0, 0.0, 2.0, 1.0, 0.0, 1.0], [0.0, 3.0, 3.0, 0.0, 1.0, 1.0], [-2, 0, 2, 7, 0, 7]]
     k[3] = 0  # padding
-    threshold.drive(q, k.view(4, 2, 2).transpose(0, 1), 1.0, causal=False, own=False)
-    assert threshold.size.tolist() == pytest.approx([math.sqrt(11 / 3), 2.0])
-    assert threshold.cut.tolist() == pytest.approx([0.5 * (0.5 - 1 / 6)])
-    assert threshold.theta.tolist() == pytest.approx([math.sqrt(11 / 3) / 6, 2 / 6])
+    threshold.drive(q, k.view(4, 2, 3).transpose(0, 1), 0.5, causal=False, own=False)
+    assert threshold.theta.tolist() == pytest.approx([0.2 * (0.9 - 4 / 6)] * 2)
 
 
-def test_a_factor_on_the_scores_is_one_on_the_thresholds():
-    x, small, large = torch.randn(9, 5, 12), attention(setting=driven(0.8), dtype=torch.float32), None
-    large = copy.deepcopy(small)
-    large.q_proj.weight.data.mul_(8)
-    large.q_proj.bias.data.mul_(8)
-    for module in (small, large):
-        module.threshold.theta.zero_()
-        for _ in range(5):
-            module.train()(x, x, x, need_weights=False)
-    assert torch.allclose(8 * small.threshold.theta, large.threshold.theta, rtol=1e-4) and small.threshold.theta.all()
+def test_a_driven_threshold_is_one_of_the_cosine():
+    module = attention(setting=driven(0.8), theta=torch.full((3,), 0.3), encoder_decoder_attention=True)
+    x, y = torch.randn(4, 2, 12, dtype=torch.float64), torch.randn(5, 2, 12, dtype=torch.float64)
+    q, k = (p(z).view(-1, 2, 3, 4).permute(2, 1, 0, 3) for p, z in ((module.q_proj, x), (module.k_proj, y)))
+    scores, sizes = q @ k.transpose(2, 3), q.norm(dim=-1).unsqueeze(3) * k.norm(dim=-1).unsqueeze(2)  # (H, B, T, S)
+    expected = torch.relu(scores - 0.3 * sizes) / 2
+    assert torch.allclose(module(x, y, y, need_head_weights=True)[1], expected, atol=1e-12)
+    assert torch.equal(expected > 0, scores / sizes > 0.3) and 0 < (expected > 0).double().mean() < 0.6
 
 
 def sparsity(module, x, padding, causal):
@@ -254,7 +251,7 @@ def test_it_gets_to_its_target(target, causal, asked):
     padding[10:, 15:] = True
     x[15:, 10:] = 5.0  # whose scores are unlike the others, and must not count
     module.train()
-    for update in range(80):
+    for update in range(100):
         module.threshold.set_num_updates(update)
         module(x, x, x, key_padding_mask=padding, attn_mask=future(24) if causal else None, need_weights=asked)
     assert sparsity(module, x, padding, causal) == pytest.approx(target, abs=0.02)

@@ -1,10 +1,12 @@
 """Sparsity under control: weights α = act(s − θ), with a threshold θ for each head.
 
-θ is *fixed*, *learned* with everything else, or *driven* until a given share of the weights is 0.
+θ is *fixed*, *learned* with everything else, or *driven* until a given share of the weights is 0. A driven one is not a
+number but grows with query and key, θ = c ‖q‖ ‖k‖ / √d_h: a weight is 0 unless the cosine between them is above c. A
+number would be outrun: what a threshold takes away, the model gets back by larger scores, and so on without end.
 
-It enters as one more column of queries and keys, s − θ = [q, −θ/scale] · [k, 1] · scale: whatever computes scores from
-queries and keys computes these, by tiles, step by step or scripted. A key that is padding is the zero vector with its
-1 too, so its score stays exactly 0, and act(0) = 0, whatever the sign of θ.
+θ enters as one more column of queries and keys, s − θ = scale · [q, −θ/scale] [k, 1]ᵀ or scale · [q, −c ‖q‖] [k, ‖k‖]ᵀ.
+Whatever computes scores from queries and keys computes these: by tiles, step by step or scripted. A key that is padding
+is the zero vector with its last column too, so its score stays exactly 0, and act(0) = 0, whatever the sign of θ.
 """
 
 import math
@@ -56,21 +58,21 @@ def _number(flag: str, text) -> float:
 
 
 class Threshold(nn.Module):
-    """θ (H,) and the columns by which it enters."""
+    """`theta` (H,), which is θ or, driven, c; and the columns by which it enters."""
+
+    __constants__ = ("driven",)
 
     def __init__(self, heads: int, setting: ThresholdSetting):
         super().__init__()
         self.heads = heads
         self.setting = setting
+        self.driven = setting.target is not None
         if setting.value == LEARN:
             self.theta = nn.Parameter(torch.zeros(heads))
         else:
             # a fixed one is a flag, not a weight: --model-overrides can try another on a trained model
             value = 0.0 if setting.value is None else float(setting.value)
-            self.register_buffer("theta", torch.full((heads,), value), persistent=setting.target is not None)
-        if setting.target is not None:  # θ is `cut` times the `size` of each head's scores
-            self.register_buffer("cut", torch.zeros(1))
-            self.register_buffer("size", torch.zeros(heads))
+            self.register_buffer("theta", torch.full((heads,), value), persistent=self.driven)
         self.updates = 0
         self.padded_queries: Optional[Tensor] = None  # (B, T), from who knows; attention is told of padded keys only
 
@@ -86,24 +88,29 @@ class Threshold(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def queries(self, q: Tensor, scale: float) -> Tensor:
-        """(T, B, d) → (T, B, H (d_h + 1)): beside each head's query, −θ/scale"""
-        return self._beside(q, (-self.theta / scale).to(q.dtype))
+        """(T, B, d) → (T, B, H (d_h + 1)): beside each head's query, −θ/scale or −c ‖q‖"""
+        q = q.reshape(q.size(0), q.size(1), self.heads, -1)
+        theta = self.theta.view(-1, 1)
+        if self.driven:
+            return self._beside(q, -theta * widened(q).norm(2, dim=[-1], keepdim=True))
+        return self._beside(q, -theta / scale)
 
     def keys(self, k: Tensor) -> Tensor:
-        """(S, B, d) → (S, B, H (d_h + 1)): beside each head's key, 1"""
-        return self._beside(k, torch.ones(self.heads, dtype=k.dtype, device=k.device))
+        """(S, B, d) → (S, B, H (d_h + 1)): beside each head's key, 1 or ‖k‖"""
+        k = k.reshape(k.size(0), k.size(1), self.heads, -1)
+        if self.driven:
+            return self._beside(k, widened(k).norm(2, dim=[-1], keepdim=True))
+        return self._beside(k, torch.ones(1, 1, dtype=k.dtype, device=k.device))
 
     def _beside(self, x: Tensor, column: Tensor) -> Tensor:
-        length, bsz = x.size(0), x.size(1)
-        by_head = x.reshape(length, bsz, self.heads, -1)
-        column = column.view(1, 1, self.heads, 1).expand(length, bsz, self.heads, 1)
-        return torch.cat([by_head, column], dim=-1).view(length, bsz, -1)
+        """x: (T, B, H, d_h), column: (…, H or 1, 1)"""
+        column = column.to(x.dtype).expand(x.size(0), x.size(1), x.size(2), 1)
+        return torch.cat([x, column], dim=-1).view(x.size(0), x.size(1), -1)
 
     # --- a driven θ
 
     QUERIES = 256  # at least so many are looked at, or all there are
-    RATE = 0.5
-    MOMENTUM = 0.05
+    RATE = 0.2
 
     @torch.jit.unused
     def set_num_updates(self, updates: int) -> None:
@@ -119,16 +126,15 @@ class Threshold(nn.Module):
     @torch.jit.unused
     @torch.no_grad()
     def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, own: bool) -> None:
-        """Move θ so that the share of zeros gets nearer to the target, by what some queries of this batch show.
+        """Move c so that the share of zeros gets nearer to the target, by what some queries of this batch show.
 
-        θ = c · size: each head is cut at the same height c, measured by the size of its own scores (their root mean
-        square, averaged over updates), so that a head may stay dense where another is sparse. In c, a step down the
-        slope of the pinball loss of the layer's x = s / size, E[max(ρ (x − c), (ρ − 1)(x − c))], which is least where a
-        share ρ of them is below c. Its derivative is just the share of zeros less ρ, and nothing but c follows it:
+        A step down the slope of the pinball loss of the cosines x, E[max(ρ (x − c), (ρ − 1)(x − c))], which is least
+        where a share ρ of them is below c. Its derivative is the share of zeros less ρ, and nothing but c follows it:
 
             c ← c + RATE · (ρ − share of zeros)
 
-        While ρ still rises, c does not go below 0: what a model learns first, it learns as if nobody drove it.
+        It is one c for all heads, so that one may stay dense where another is sparse. While ρ still rises, c does not
+        go below 0: what a model learns first, it learns as if nobody drove it.
 
         Args:
             q: (B × H, T, d_h + 1), k: (B × H, S, d_h + 1), from `queries` and `keys`, padded keys zeroed
@@ -151,14 +157,7 @@ class Threshold(nn.Module):
         elif self.padded_queries is not None:
             visible = visible & ~self.padded_queries[:, chosen].repeat_interleave(self.heads, dim=0).unsqueeze(2)
 
-        whole = (scores + self.theta.repeat(rows).view(-1, 1, 1)) * visible  # without the threshold
-        squares = (whole * whole).view(rows, self.heads, -1).sum(dim=(0, 2))
-        count = visible.sum().clamp(min=1).to(scores.dtype)  # of all heads, which see the same
-        size = (squares * self.heads / count).sqrt().to(self.size.dtype)
-        # the first is taken as it is
-        self.size.copy_(torch.where(self.size > 0, torch.lerp(self.size, size, self.MOMENTUM), size))
-        zeros = ((scores <= 0) & visible).sum() / count
-        self.cut.add_((self.RATE * (target - zeros)).to(self.cut.dtype))
+        zeros = ((scores <= 0) & visible).sum() / visible.sum().clamp(min=1)
+        self.theta.add_(self.RATE * (target - zeros) * visible.any())
         if self.updates < self.setting.warmup:
-            self.cut.clamp_(min=0)
-        self.theta.copy_(self.cut * self.size)
+            self.theta.clamp_(min=0)
