@@ -20,20 +20,20 @@ def table(path):
 
 
 def test_sparsity(recipe, toy):
-    variables = {**toy, "SETTINGS": "none target:0.9 tuned:0.9", "UPDATES": "12", "LR": "0.01"}
+    variables = {**toy, "SETTINGS": "none target:0.9 tuned:0.9", "UPDATES": "12"}
     recipe("beyond/sparsity.sh", "toy", *TINY, **variables)
     rows = table(toy["OUT"] / "beyond" / "sparsity.tsv")
     assert list(rows) == ["none", "target:0.9", "tuned:0.9"]
     for kind in ("encoder", "decoder", "cross"):
         none, driven, tuned = (float(row[f"{kind} sparsity %"]) for row in rows.values())
-        assert none < driven < 100 and none < tuned < 100
+        assert none < min(driven, tuned)
     assert (toy["OUT"] / "beyond" / "sparsity.png").read_bytes().startswith(b"\x89PNG")
     said = recipe("beyond/sparsity.sh", "toy", fails=True, **{**toy, "SETTINGS": "much"})
     assert said.startswith("sparsity.sh: SETTINGS: 'much' is not known")
 
 
 def test_warm_start(recipe, toy):
-    printed = recipe("beyond/warm_start.sh", "toy", "--num-workers", 0, **toy, WARM_UPDATES="2", UPDATES="4")
+    printed = recipe("beyond/warm_start.sh", "toy", "--num-workers", 0, **toy, WARM_UPDATES="2", UPDATES="4", TAG="w")
     losses = printed[printed.index("\nupdates") + 1 :].splitlines()
     assert [line.split()[0] for line in losses[:5]] == ["updates", "1", "2", "3", "4"]
     (scratch, warm), (_, not_trained) = losses[2].split()[1:], losses[4].split()[1:]

@@ -340,6 +340,7 @@ TARGET_BOUNDS = "give a share of weights above 0 and below 1"
         ("rela_g", {"rela_target_sparsity": 1}, f"--rela-target-sparsity 1: {TARGET_BOUNDS}"),
         ("rela_g", {"rela_target_sparsity": 0.0}, f"--rela-target-sparsity 0.0: {TARGET_BOUNDS}"),
         ("rela_g", {"rela_target_sparsity": 0.9, "rela_sparsity_warmup": -1}, "--rela-sparsity-warmup -1: give"),
+        ("rela_g", {"rela_target_sparsity": 0.9, "rela_sparsity_warmup": "long"}, "--rela-sparsity-warmup long: give"),
         ("rela_g", {"rela_sparsity_warmup": 9}, "--rela-sparsity-warmup goes with --rela-target-sparsity"),
         ("rela_g", {"rela_threshold": 1, "rela_target_sparsity": 0.9}, "both set the threshold; give one of them"),
         ("softmax", {"rela_threshold": "learn"}, "--rela-threshold: softmax has no threshold"),

@@ -38,12 +38,13 @@ class ThresholdSetting(NamedTuple):
             return None if value is None else cls(value if value == LEARN else _number("--rela-threshold", value))
         if value is not None:
             raise InputError("--rela-threshold and --rela-target-sparsity both set the threshold; give one of them")
-        share, warmup = _number("--rela-target-sparsity", target), WARMUP if warmup is None else int(warmup)
+        share = _number("--rela-target-sparsity", target)
         if not 0 < share < 1:
             raise InputError(f"--rela-target-sparsity {target}: give a share of weights above 0 and below 1")
-        if warmup < 0:
+        updates = WARMUP if warmup is None else _number("--rela-sparsity-warmup", warmup)
+        if updates < 0:
             raise InputError(f"--rela-sparsity-warmup {warmup}: give a number of updates, 0 or more")
-        return cls(target=share, warmup=warmup)
+        return cls(target=share, warmup=int(updates))
 
 
 def _number(flag: str, text) -> float:

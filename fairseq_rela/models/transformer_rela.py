@@ -193,7 +193,6 @@ class RelaDecoder(TransformerDecoderBase):
             alignment_heads,
         )
 
-
     @torch.jit.unused
     def _tell_thresholds(self, prev_output_tokens: Tensor) -> None:
         """Cross attention cannot see which queries are padding, whose zeros a driven threshold is not to count."""
