@@ -393,9 +393,11 @@ def test_trained_with_any_criterion_it_has_the_sparsity_asked_for(data, tmp_path
     if criterion == "cross_entropy":
         words = " ".join(fairseq_runs.TRAINING).replace("--label-smoothing 0.1", "")
         monkeypatch.setattr(fairseq_runs, "TRAINING", words.split())
-    fairseq_runs.fairseq_train(data, tmp_path, *TARGETED, "--max-update", 80, "--criterion", criterion)
+    # slowly: early in a fast training attention changes as much from one update to the next as a threshold can follow
+    slowly = ["--lr", 0.0005, "--dropout", 0, "--max-update", 150]
+    fairseq_runs.fairseq_train(data, tmp_path, *TARGETED, *slowly, "--criterion", criterion)
     measured = zeros(data, tmp_path / "checkpoint_last.pt")
-    assert all(abs(share - 0.9) < 0.05 for share in measured.values()), measured
+    assert all(abs(share - 0.9) < 0.03 for share in measured.values()), measured
 
 
 def test_resumed_it_goes_on_bit_for_bit(data, tmp_path):
