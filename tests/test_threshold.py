@@ -219,6 +219,16 @@ def test_one_step_by_hand():
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.9 - 4 / 6)] * 2)
 
 
+@pytest.mark.parametrize("causal, zeros", [(True, 0 / 3), (False, 1 / 4)])
+def test_what_the_future_hides_does_not_count(causal, zeros):
+    """Of two tokens the first has a score below 0 with the second, and none else has."""
+    threshold = Threshold(1, driven(0.5))
+    q = threshold.queries(torch.tensor([[[1.0, 0.0]], [[1.0, 4.0]]]), 1.0).transpose(0, 1)
+    k = threshold.keys(torch.tensor([[[1.0, 0.0]], [[-1.0, 1.0]]])).transpose(0, 1)
+    threshold.drive(q, k, 1.0, causal, own=True)
+    assert threshold.theta.tolist() == pytest.approx([0.2 * (0.5 - zeros)])
+
+
 def test_a_driven_threshold_is_one_of_the_cosine():
     module = attention(setting=driven(0.8), theta=torch.full((3,), 0.3), encoder_decoder_attention=True)
     x, y = torch.randn(4, 2, 12, dtype=torch.float64), torch.randn(5, 2, 12, dtype=torch.float64)
