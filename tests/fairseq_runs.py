@@ -82,11 +82,23 @@ def command(*words, cwd=ROOT, stdin=None, check=True, **variables):
 
 def corpus(directory, *sizes):
     """A small corpus, preprocessed with the commands a user gives; the path of the data."""
-    text, binary = directory / "text", directory / "bin"
-    assert fairseq_rela(["toy-corpus", str(text), "--lexicon", "50", *map(str, sizes)]) == 0
+    text, binary = toy_text(directory, *sizes), directory / "bin"
     files = [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
     command("fairseq-preprocess", "-s", "src", "-t", "tgt", *files, "--destdir", binary)
     return binary
+
+
+def language_model_data(directory, text):
+    """The target side of a corpus, preprocessed likewise; the path of the data."""
+    files = [f"--{split}pref={text / split}.tgt" for split in ("train", "valid", "test")]
+    command("fairseq-preprocess", "--only-source", *files, "--destdir", directory / "lm")
+    return directory / "lm"
+
+
+def toy_text(directory, *sizes):
+    """A small corpus as text, in a directory of its own; its path."""
+    assert fairseq_rela(["toy-corpus", str(directory / "text"), "--lexicon", "50", *map(str, sizes)]) == 0
+    return directory / "text"
 
 
 def tagged(lines, tag):

@@ -16,10 +16,9 @@ from fairseq.distributed import ModuleProxyWrapper
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics, progress_bar
 from fairseq_cli import preprocess, train, validate
-from fairseq_runs import TRAINING, fairseq_generate, fairseq_train, free_port
+from fairseq_runs import TRAINING, fairseq_generate, fairseq_train, free_port, toy_text
 
 from fairseq_rela.attention.norms import Gated
-from fairseq_rela.cli import main as fairseq_rela
 from fairseq_rela.errors import InputError
 from fairseq_rela.recording.recorder import find_attention, record_attention
 from fairseq_rela.tasks import attention_stats
@@ -36,9 +35,7 @@ NAMES = ("sparsity", "null_rate", "dead_heads", "gate_saturation", "weight_scale
 def data(tmp_path_factory):
     """The path of parallel data; beside it in `lm`, its target side alone. Validation takes several batches."""
     directory = tmp_path_factory.mktemp("corpus")
-    text = directory / "text"
-    sizes = ["--train", "60", "--valid", "15", "--test", "9", "--lexicon", "50", "--max-clauses", "1"]
-    assert fairseq_rela(["toy-corpus", str(text), *sizes]) == 0
+    text = toy_text(directory, "--train", 60, "--valid", 15, "--test", 9, "--max-clauses", 1)
     for where, sides, end in (("bin", ["-s", "src", "-t", "tgt"], ""), ("lm", ["--only-source"], ".tgt")):
         files = [f"--{split}pref={text / split}{end}" for split in ("train", "valid", "test")]
         arguments = [*sides, *files, "--destdir", str(directory / where), "--workers", "1"]
@@ -286,8 +283,7 @@ def test_a_language_model(data, tmp_path, break_mode):
 
 
 def state(checkpoint):
-    safely = {"weights_only": False} if hasattr(torch.serialization, "add_safe_globals") else {}  # torch that asks
-    return torch.load(str(checkpoint), map_location="cpu", **safely)
+    return torch.load(str(checkpoint), map_location="cpu")
 
 
 def assert_same(left, right):

@@ -50,6 +50,10 @@ def threads_given_back():
             ["train", *TINY, "--lengths", "6", "9", "--tokens", "12", "--entmax-lengths", "6"],
             ["train/6", "train/6/entmax15", "train/6/sparsemax", "train/9"],
         ),
+        (
+            ["train", *TINY, "--lengths", "6", "--tokens", "12", "--entmax-lengths", "--rela-target-sparsity", "0.9"],
+            ["train/6", "train/6/no threshold"],
+        ),
         (["decode", *TINY, "--lengths", "3", "5", "--output-length", "2"], ["decode/3", "decode/5"]),
         pytest.param(["memory", "--lengths", "64", "--heads", "1"], ["memory/T64"], marks=needs_sdpa),
         (["lm", *TINY, "--lengths", "96"], ["lm/T96/memory", "lm/T96/time"]),

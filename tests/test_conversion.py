@@ -11,7 +11,15 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm, train
-from fairseq_runs import ROOT, command, corpus, environment, fairseq_generate, fairseq_train, tagged
+from fairseq_runs import (
+    ROOT,
+    corpus,
+    environment,
+    fairseq_generate,
+    fairseq_train,
+    language_model_data,
+    tagged,
+)
 from test_stacks import OTHER
 
 from fairseq_rela.attention.norms import RMSNorm
@@ -47,10 +55,7 @@ def stock(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lm_data(data):
-    text, binary = data.parent / "text", data.parent / "lm"
-    files = [f"--{split}pref={text / split}.tgt" for split in ("train", "valid", "test")]
-    command("fairseq-preprocess", "--only-source", *files, "--destdir", binary)
-    return binary
+    return language_model_data(data.parent, data.parent / "text")
 
 
 @pytest.fixture(scope="module")

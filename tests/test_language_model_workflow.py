@@ -11,10 +11,9 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq_cli import eval_lm, generate, interactive, train
-from fairseq_runs import USER_DIR, command, tagged
+from fairseq_runs import USER_DIR, command, language_model_data, tagged, toy_text
 
 from fairseq_rela.attention import multihead
-from fairseq_rela.cli import main as fairseq_rela
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaModel
 from fairseq_rela.recording.recorder import record_attention
 
@@ -36,12 +35,8 @@ CUT = {
 def data(tmp_path_factory):
     """A small corpus's target side as a language model's data."""
     directory = tmp_path_factory.mktemp("lm")
-    text = directory / "text"
-    sizes = ["--train", "400", "--valid", "20", "--test", "20", "--lexicon", "50", "--max-clauses", "1"]
-    assert fairseq_rela(["toy-corpus", str(text), *sizes]) == 0
-    files = [f"--{split}pref={text / split}.tgt" for split in ("train", "valid", "test")]
-    command("fairseq-preprocess", "--only-source", *files, "--destdir", directory / "bin")
-    return directory / "bin"
+    sizes = ["--train", 400, "--valid", 20, "--test", 20, "--max-clauses", 1]
+    return language_model_data(directory, toy_text(directory, *sizes))
 
 
 @pytest.fixture(scope="module")
