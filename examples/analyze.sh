@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Attention of the averaged model on reference translations, and the paper's analyses of it.
+# Dump the attention of the averaged model on reference translations, and run the paper's analyses on it.
 #   bash examples/analyze.sh DATASET ARCH [--dry-run] [fairseq-rela analyze's flags]
 #
-# The sentences are those with gold word alignments where the data set has them, else the test set; the same with
-# shuffled targets stand beside them. Writes dump/, analysis/report.html, analysis/metrics.json and filter/; and noisy/,
-# where the data set has pairs labelled by what is wrong with them.
+# The sentences are those of the test set. The same sentences with shuffled targets are analysed beside them, and in the
+# same report the word alignment of the sentences with gold links, where the data set has them. Writes dump/,
+# analysis/report.html, analysis/metrics.json and filter/; and noisy/ where the data set has pairs that are labelled by what
+# is wrong with them.
 # For wmt14_en_de, GOLD_DIR says where the RWTH alignments are, which may not be redistributed: give it to
-# prepare.sh too. Variables: AVERAGE, DEVICES, SEED, TAG, OUT
+# prepare.sh, too. Variables: AVERAGE, AT (an earlier update), DEVICES, SEED, TAG, OUT
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,52 +16,49 @@ load_dataset
 find_environment
 find_device
 find_run
-data=$out/data-bin-$analysis_set
-[ "$dry_run" ] || [ -d "$data" ] || die "$data is missing; run 'bash examples/prepare.sh $dataset' first"
-# shellcheck source=examples/average.sh
-. "$root/examples/average.sh"
+for data in "$out/data-bin-test" ${gold_set:+"$out/data-bin-$gold_set"}; do
+  [ "$dry_run" ] || [ -d "$data" ] || die "$data is missing; run 'bash examples/prepare.sh $dataset' first"
+done
 
-dump() {  # SUBSET DIRECTORY
-  fresh "$2.log" "$run_dir/average.pt" && return
-  run rm -rf "$2" "$2.log"
-  logged "$2.log.part" "${launch[@]}" fairseq-generate "$data" --gen-subset "$1" --user-dir "$user_dir" \
-    --task translation_attention --path "$run_dir/average.pt" "${device_flags[@]}" --score-reference \
-    --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --attn-dump "$2"
-  run mv "$2.log.part" "$2.log"
+# --- average
+average_checkpoints
+
+# --- dump the attention
+dump() {  # DATA SUBSET DIRECTORY
+  step --makes "$3.log" --log "$3.log" --from "$results_dir/average.pt" --remove "$3" --remove "$3.log" -- \
+    "${launch[@]}" fairseq-generate "$1" --gen-subset "$2" --user-dir "$user_dir" \
+    --task translation_attention --path "$results_dir/average.pt" "${device_flags[@]}" --score-reference \
+    --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --attn-dump "$3"
 }
-true_pairs=$run_dir/dump/$analysis_set shuffled=$run_dir/dump/shuffled-$analysis_set
-say "$arch, seed $SEED: the attention on the $analysis_set set, and on the same with shuffled targets"
-dump 'test' "$true_pairs"
-dump test1 "$shuffled"
+true_pairs=$results_dir/dump/test shuffled=$results_dir/dump/shuffled-test aligned=()
+say "$title: the attention on the test set, and on the same with shuffled targets"
+dump "$out/data-bin-test" 'test' "$true_pairs"
+dump "$out/data-bin-test" test1 "$shuffled"
+if [ "$gold_set" = gold ]; then
+  say "$title: the attention on the sentences with gold alignments"
+  dump "$out/data-bin-gold" 'test' "$results_dir/dump/gold"
+  aligned=(--aligned "$arch=$results_dir/dump/gold")
+fi
 
-gold=()
-if [ "$analysis_set" = gold ]; then
-  gold=(--gold "$text/gold.links" --gold-base "$GOLD_BASE")
-  [ -z "$GOLD_REVERSE" ] || gold+=(--gold-reverse)
-fi
-# shellcheck disable=SC2034
-FLAGS=${extra[*]-}
-remember "$run_dir/analysis.settings" FLAGS
-if ! fresh "$run_dir/analysis/metrics.json" "$true_pairs.log" "$shuffled.log" "$run_dir/analysis.settings"; then
-  say "$arch, seed $SEED: fairseq-rela analyze"
-  run rm -rf "$run_dir/analysis"
-  logged "$run_dir/analysis.log" fairseq-rela analyze "$arch=$true_pairs" --shuffled "$arch=$shuffled" "${gold[@]}" \
-    --out "$run_dir/analysis" "${extra[@]}"
-fi
-if ! fresh "$run_dir/filter.log" "$true_pairs.log" "$shuffled.log"; then
-  say "$arch, seed $SEED: does null attention tell shuffled pairs from true ones?"
-  logged "$run_dir/filter.log.part" fairseq-rela filter "$true_pairs" --shuffled "$shuffled" --evaluate \
-    --scores "$true_pairs.log" --shuffled-scores "$shuffled.log" --out "$run_dir/filter"
-  run mv "$run_dir/filter.log.part" "$run_dir/filter.log"
-fi
-noisy=$run_dir/dump/noisy
+# --- sparsity, null rate, diversity, word alignment
+step --say "$title: fairseq-rela analyze" --makes "$results_dir/analysis/metrics.json" --remove "$results_dir/analysis" \
+  --from "$true_pairs.log" --from "$shuffled.log" ${gold_set:+--from "$results_dir/dump/$gold_set.log"} \
+  --settings "$results_dir/analysis.settings" "FLAGS=${extra[*]-}" "GOLD=${gold_flags[*]-}" \
+  --log "$results_dir/analysis.log" -- \
+  fairseq-rela analyze "$arch=$true_pairs" --shuffled "$arch=$shuffled" "${aligned[@]}" "${gold_flags[@]}" \
+  --out "$results_dir/analysis" "${extra[@]}"
+
+# --- null rate as a measure of quality
+step --say "$title: does null attention tell shuffled pairs from true ones?" --makes "$results_dir/filter.log" \
+  --from "$true_pairs.log" --from "$shuffled.log" --log "$results_dir/filter.log" -- \
+  fairseq-rela filter "$true_pairs" --shuffled "$shuffled" --evaluate \
+  --scores "$true_pairs.log" --shuffled-scores "$shuffled.log" --out "$results_dir/filter"
 if [ "${#NOISY[@]}" -gt 0 ]; then
-  dump test2 "$noisy"
-  if ! fresh "$run_dir/noisy.log" "$noisy.log"; then
-    say "$arch, seed $SEED: which scores tell noisy pairs from clean ones?"
-    logged "$run_dir/noisy.log.part" fairseq-rela filter "$noisy" --labels "$text/noisy.labels" --evaluate \
-      --scores "$noisy.log" --out "$run_dir/noisy"
-    run mv "$run_dir/noisy.log.part" "$run_dir/noisy.log"
-  fi
+  noisy=$results_dir/dump/noisy
+  dump "$out/data-bin-test" test2 "$noisy"
+  step --say "$title: which scores tell noisy pairs from clean ones?" --makes "$results_dir/noisy.log" \
+    --from "$noisy.log" --log "$results_dir/noisy.log" -- \
+    fairseq-rela filter "$noisy" --labels "$text/noisy.labels" --evaluate \
+    --scores "$noisy.log" --out "$results_dir/noisy"
 fi
-run python "$root/examples/table.py" analysis "$run_dir"
+step -- python "$examples/table.py" analysis "$results_dir"

@@ -1,136 +1,92 @@
 #!/usr/bin/env bash
-# Fetch a data set, check it, take its text out, segment it with sentencepiece, and give it to fairseq.
+# Fetch a data set, check it, take its text out, segment it with sentencepiece, and preprocess it for fairseq.
 #   bash examples/prepare.sh DATASET [--dry-run]
 #
-# What was done is not done again; an interrupted download goes on. Variables:
+# What is done is not done again, and an interrupted download goes on. Variables:
 #   OUT         where everything goes (runs/DATASET)
 #   CACHE_DIR   where downloads are kept (~/.cache/fairseq-rela)
 #   DATA_DIR    a directory that has the original files already: nothing is downloaded
 #   MIRROR      fetch from MIRROR/host/path instead of https://host/path
-#   CHECKSUMS   none: the files are not the originals, their checksums and line counts are not compared;
-#               or a file like sha256sum's output, to compare with instead of the data set's own
-#   EXTRA_TRAIN PREFIX of further text to train on: PREFIX.en and PREFIX.de
-#   PIECES, COVERAGE, EMBEDDINGS, MAX_PIECES, SAMPLE, MIN_WORDS, MAX_WORDS, MAX_RATIO, WORKERS   see lib.sh and datasets/
+#   CHECKSUMS   none: the files are not the originals, so checksums and line counts are not compared;
+#               or a file like sha256sum's output, to compare with instead of the data set's own checksums.
+#               No checksum is published for some files. The first download records one, and later downloads are
+#               checked against it.
+#   EXTRA_TRAIN PREFIX of more text to train on: PREFIX.en and PREFIX.de
+#   PIECES, COVERAGE, EMBEDDINGS, MAX_PIECES, SAMPLE, MIN_WORDS, MAX_WORDS, MAX_RATIO, WORKERS: see settings.sh
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-# shellcheck source=examples/download.sh
-. "$root/examples/download.sh"
 arguments "$@"
 load_dataset
 find_environment
-parallel_text=(python "$root/examples/parallel_text.py")
+index=$out/originals.tsv segment=(python "$examples/segment.py")
+"$python" "$examples/recorded_settings.py" "$out/settings" OUT "PIECES=$PIECES" "COVERAGE=$COVERAGE" \
+  "EMBEDDINGS=$EMBEDDINGS" "MAX_PIECES=$MAX_PIECES" "SAMPLE=$SAMPLE" "MIN_WORDS=$MIN_WORDS" "MAX_WORDS=$MAX_WORDS" \
+  "MAX_RATIO=$MAX_RATIO" "EXTRA_TRAIN=$EXTRA_TRAIN" "CORPUS=$CORPUS"
 
-both() { echo "$1.$SOURCE" "$1.$TARGET"; }
+# --- the original files
+if ! finished "$text/done"; then
+  say "the original files"
+  if [ "${#MADE_BY[@]}" -gt 0 ]; then step -- "${MADE_BY[@]}"; fi
+  export CACHE_DIR CHECKSUMS
+  [ "${#FILES[@]}" -eq 0 ] || "$python" "$examples/download.py" "$index" "${FILES[@]}"
+fi
 
-# extract NAME ENCODING SPECS… [-- OPTIONS]: text/NAME out of the originals.
-extract() {
-  local name=$1 encoding=$2 specs=(); shift 2
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do specs+=("$(located "$1")"); shift; done
-  [ $# -eq 0 ] || shift
-  run "${parallel_text[@]}" extract --langs "${langs[@]}" --encoding "$encoding" --out "$text/$name" "$@" "${specs[@]}"
-}
+# --- text
+[ -z "$EXTRA_TRAIN" ] || TRAIN+=("$(realpath "$EXTRA_TRAIN.$SOURCE")" "$(realpath "$EXTRA_TRAIN.$TARGET")")
+take=(
+  python "$examples/take_text.py" --out "$text" --langs "${langs[@]}" --index "$index" --encoding "$ENCODING"
+  --train "${TRAIN[@]}" --min-words "$MIN_WORDS" ${MAX_WORDS:+--max-words "$MAX_WORDS"} ${MAX_RATIO:+--max-ratio "$MAX_RATIO"}
+)
+if [ -n "$SAMPLE" ]; then
+  # shellcheck disable=SC2206
+  take+=(--sample $SAMPLE)
+else
+  take+=(--test "${TEST[@]}")
+  if [ -n "$VALID_EVERY" ]; then take+=(--valid-every "$VALID_EVERY"); else take+=(--valid "${VALID[@]}"); fi
+fi
+[ "${#NOISY[@]}" -eq 0 ] || take+=(--noisy "${NOISY[@]}" --noisy-labels "$NOISY_LABELS")
+[ "${#GOLD[@]}" -eq 0 ] || take+=(--gold "${GOLD[@]}" --gold-links "$GOLD_LINKS" --gold-encoding "$GOLD_ENCODING")
+if [ -z "$CHECKSUMS" ]; then
+  take+=(${TEST_LINES:+--test-lines "$TEST_LINES"} ${VALID_LINES:+--valid-lines "$VALID_LINES"} ${GOLD_LINES:+--gold-lines "$GOLD_LINES"})
+fi
+if finished "$text/done"; then
+  # GOLD_DIR may be given later
+  [ "${#GOLD[@]}" -eq 0 ] || step --makes "$text/gold.links" -- "${take[@]}" --only-gold
+else
+  step --say text -- "${take[@]}"
+fi
+if [ -n "$SACREBLEU_SET" ] && [ "$CHECKSUMS" != none ]; then
+  step --makes "$out/sacrebleu/$SACREBLEU_SET/raw/${SACREBLEU_SET//\//_}.${TEST[0]%%:*}" -- \
+    python "$examples/sacrebleu_set.py" "$out/sacrebleu" "$SACREBLEU_SET" "$index" "${TEST[@]}"
+fi
 
-# expect NAME LINES: the original has so many.
-expect() {
-  local lines
-  [ -z "$2" ] || [ -n "$CHECKSUMS" ] || [ -n "$dry_run" ] || {
-    lines=$(wc -l < "$text/$1.$SOURCE")
-    [ "$lines" -eq "$2" ] || die "$text/$1.$SOURCE has $((lines)) lines, the original has $2: fetch it anew, or give CHECKSUMS=none"
-  }
-}
-
-# So that `sacrebleu -t` finds its test set and downloads nothing: the archive is the same as its own.
-offer_to_sacrebleu() {
-  local raw=$out/sacrebleu/$SACREBLEU_SET/raw archive=${TEST[0]%%:*}
-  run mkdir -p "$raw"
-  run tar -xf "$(original "$archive")" -C "$raw" "${TEST[@]#*:}"
-  run cp "$out/settings" "$raw/${SACREBLEU_SET//\//_}.$archive"  # by this file it knows that it need not fetch it
-}
-
-take_text() {
-  local filter=(--min-words "$MIN_WORDS") file
-  [ -z "$MAX_WORDS" ] || filter+=(--max-words "$MAX_WORDS")
-  [ -z "$MAX_RATIO" ] || filter+=(--max-ratio "$MAX_RATIO")
-  if [ "${#GOLD[@]}" -gt 0 ]; then
-    extract gold "$GOLD_ENCODING" "${GOLD[@]}"
-    expect gold "$GOLD_LINES"
-    run "${parallel_text[@]}" links "$(located "$GOLD_LINKS")" --out "$text/gold.links"
-    filter+=(--unlike "$text/gold")  # what is aligned by hand is not trained on
-  fi
-  if [ -z "$SAMPLE" ]; then
-    extract test "$ENCODING" "${TEST[@]}"
-    expect test "$TEST_LINES"
-  fi
-  if [ "${#NOISY[@]}" -gt 0 ]; then
-    extract noisy "$ENCODING" "${NOISY[@]}"
-    piped "$(located "$NOISY_LABELS")" "$text/noisy.labels" cat
-  fi
-  if [ -n "$SACREBLEU_SET" ] && [ "$CHECKSUMS" != none ]; then offer_to_sacrebleu; fi
-  if [ -z "$SAMPLE$VALID_EVERY" ]; then
-    extract valid "$ENCODING" "${VALID[@]}"
-    expect valid "$VALID_LINES"
-  fi
-  [ -z "$EXTRA_TRAIN" ] || TRAIN+=("$(realpath "$EXTRA_TRAIN.$SOURCE")" "$(realpath "$EXTRA_TRAIN.$TARGET")")
-  if [ -n "$SAMPLE$VALID_EVERY" ]; then
-    local how=(--every "$VALID_EVERY")
-    # shellcheck disable=SC2206
-    [ -z "$SAMPLE" ] || how=(--sample $SAMPLE)
-    extract all "$ENCODING" "${TRAIN[@]}" -- "${filter[@]}"
-    run "${parallel_text[@]}" split "$text/all" --langs "${langs[@]}" "${how[@]}" --out "$text"
-    run rm "$text/all.$SOURCE" "$text/all.$TARGET"
-  else
-    extract train "$ENCODING" "${TRAIN[@]}" -- "${filter[@]}"
-  fi
-  [ "$dry_run" ] || touch "$text/done"
-}
-
-encode() {  # SPLIT [OUT]
-  local lang
+# --- sentencepiece
+[ "$dry_run" ] || mkdir -p "$pieces"
+step --say "sentencepiece, $PIECES pieces for both languages" --makes "$pieces/spm.model" --log "$out/logs/sentencepiece.log" -- \
+  "${segment[@]}" train --coverage "$COVERAGE" "$pieces/spm" "$PIECES" "$text/train.$SOURCE" "$text/train.$TARGET"
+encode() {  # SPLIT [NAME]: pieces/NAME from text/SPLIT
+  local lang name=${2:-$1}
   for lang in "${langs[@]}"; do
-    made "$pieces/${2:-$1}.$lang" ||
-      piped "$text/$1.$lang" "$pieces/${2:-$1}.$lang" python "$root/examples/segment.py" encode "$pieces/spm"
+    finished "$pieces/$name.$lang" || step --makes "$pieces/$name.$lang" --stdin "$text/$1.$lang" --stdout "$pieces/$name.$lang" -- \
+      "${segment[@]}" encode "$pieces/spm"
   done
 }
 
-preprocess() {  # DESTINATION FLAGS…
-  local destination=$1; shift
-  run rm -rf "$destination.part"
-  logged "$out/logs/preprocess.log" fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
-    --destdir "$destination.part" --workers "$WORKERS" "$@"
-  run mv "$destination.part" "$destination"
+# --- fairseq-preprocess
+preprocess() {  # DIRECTORY FLAGS…
+  local directory=$1; shift
+  step --makes "$directory" --log "$out/logs/preprocess.log" -- \
+    fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --destdir "$directory.part" --workers "$WORKERS" "$@"
 }
-
-settings_apart=OUT
-same_settings "$out/settings" PIECES COVERAGE EMBEDDINGS MAX_PIECES SAMPLE MIN_WORDS MAX_WORDS MAX_RATIO EXTRA_TRAIN CORPUS
-if ! made "$text/done"; then
-  say "the original files"
-  originals
-  say "text"
-  take_text
-fi
-# GOLD_DIR may be given later
-if [ "$analysis_set" = gold ] && ! made "$text/gold.links" && made "$text/done"; then
-  extract gold "$GOLD_ENCODING" "${GOLD[@]}"
-  expect gold "$GOLD_LINES"
-  run "${parallel_text[@]}" links "$(located "$GOLD_LINKS")" --out "$text/gold.links"
-fi
-
-run mkdir -p "$pieces"
-if ! made "$pieces/spm.model"; then
-  say "sentencepiece, $PIECES pieces for both languages"
-  logged "$out/logs/sentencepiece.log" python "$root/examples/segment.py" train --coverage "$COVERAGE" \
-    "$pieces/new" "$PIECES" "$text/train.$SOURCE" "$text/train.$TARGET"
-  run mv "$pieces/new.vocab" "$pieces/spm.vocab"
-  run mv "$pieces/new.model" "$pieces/spm.model"
-fi
-if ! made "$out/data-bin"; then
+if ! finished "$out/data-bin"; then
   say "fairseq-preprocess"
-  if ! made "$pieces/train.$SOURCE" "$pieces/train.$TARGET"; then
+  # pairs of more than MAX_PIECES are left out
+  if ! finished "$pieces/train.$SOURCE" || ! finished "$pieces/train.$TARGET"; then
     encode train all
-    run "${parallel_text[@]}" extract --langs "${langs[@]}" --max-words "$MAX_PIECES" --min-words 1 \
+    step -- python "$examples/parallel_text.py" extract --langs "${langs[@]}" --max-words "$MAX_PIECES" --min-words 1 \
       --out "$pieces/train" "$pieces/all.$SOURCE" "$pieces/all.$TARGET"
-    run rm "$pieces/all.$SOURCE" "$pieces/all.$TARGET"
+    step -- rm "$pieces/all.$SOURCE" "$pieces/all.$TARGET"
   fi
   encode valid
   encode test
@@ -139,20 +95,24 @@ if ! made "$out/data-bin"; then
   preprocess "$out/data-bin" "${joined[@]}" \
     --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test"
 fi
-# for analyze.sh: the set whose attention is studied, as `test`; the same with shuffled targets, as `test1`; and pairs
-# labelled by what is wrong with them, where the data set has such, as `test2`
-if ! made "$out/data-bin-$analysis_set"; then
-  say "the $analysis_set set for the analyses, and the same with shuffled targets"
-  run fairseq-rela filter --shuffle --source "$text/$analysis_set.$SOURCE" --target "$text/$analysis_set.$TARGET" \
-    --out "$text/shuffled-$analysis_set"
-  [ "$analysis_set" = test ] || encode "$analysis_set"
-  encode "shuffled-$analysis_set/shuffled" "shuffled-$analysis_set"
-  sets=$pieces/$analysis_set,$pieces/shuffled-$analysis_set
+
+# --- for analyze.sh: the test set, as `test`; the same with shuffled targets, as `test1`; and pairs labelled by what is wrong
+#     with them, where the data set has such pairs, as `test2`. The sentences with gold links have a directory of their own.
+dictionaries=(--srcdict "$out/data-bin/dict.$SOURCE.txt" --tgtdict "$out/data-bin/dict.$TARGET.txt")
+if ! finished "$out/data-bin-test"; then
+  say "the test set for the analyses, and the same with shuffled targets"
+  step -- fairseq-rela filter --shuffle --source "$text/test.$SOURCE" --target "$text/test.$TARGET" --out "$text/shuffled-test"
+  encode shuffled-test/shuffled shuffled-test
+  sets=$pieces/test,$pieces/shuffled-test
   if [ "${#NOISY[@]}" -gt 0 ]; then
     encode noisy
     sets+=,$pieces/noisy
   fi
-  preprocess "$out/data-bin-$analysis_set" --testpref "$sets" \
-    --srcdict "$out/data-bin/dict.$SOURCE.txt" --tgtdict "$out/data-bin/dict.$TARGET.txt"
+  preprocess "$out/data-bin-test" --testpref "$sets" "${dictionaries[@]}"
+fi
+if [ "$gold_set" = gold ] && ! finished "$out/data-bin-gold"; then
+  say "the sentences with gold alignments"
+  encode gold
+  preprocess "$out/data-bin-gold" --testpref "$pieces/gold" "${dictionaries[@]}"
 fi
 say "ready: $out/data-bin"

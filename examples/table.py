@@ -1,28 +1,35 @@
-"""What runs gave, as text: their scores and analyses, and tables with columns apart by tabs.
+"""The scores and analyses of runs as text, and tables with columns separated by tabs.
 
 python table.py score RUN                  BLEU with its signature; kept in RUN/score.txt
 python table.py analysis RUN               sparsity, null rates, AER and AUROC; kept in RUN/analysis.txt
-python table.py runs NAME=RUN[,RUN...] ... a line a name; of several runs, the mean and their standard deviation
-python table.py compare NAME=RUN ...       the same the other way round, for people: a column a name
+python table.py runs NAME=RUN[,RUN...] ... one line per name; of several runs, the mean and the standard deviation
+python table.py compare NAME=RUN ...       the same for people, one column per name
 """
 
 import json
 import os
 import statistics
 import sys
+from typing import Any, Dict, List, Optional
+
+import recipe
 
 NOTHING = "-"
 WIDTH = 10  # of a column of `compare`
-# of fairseq-rela filter --labels
+# scores of fairseq-rela filter --labels, by their column here
 NOISE_SCORES = {
     "null rate of cross attention": "null rate",
     "baseline: length ratio": "length ratio",
     "baseline: model score per token": "model score",
     "baseline: attention entropy": "entropy",
+    "baseline: coverage deviation": "coverage deviation",
+    "baseline: absentmindedness out": "absentmindedness out",
+    "baseline: absentmindedness in": "absentmindedness in",
 }
 
 
-def read_json(*path):
+def read_json(*path: str) -> Optional[Any]:
+    """What a file holds, or None if the file does not exist."""
     try:
         with open(os.path.join(*path), encoding="utf-8") as file:
             return json.load(file)
@@ -30,63 +37,67 @@ def read_json(*path):
         return None
 
 
-def scores(run):
+def scores(run: str) -> Dict[str, Dict[str, Any]]:
     """What sacrebleu says, by name."""
-    found = {"BLEU": read_json(run, "bleu.json"), "tokenised BLEU": read_json(run, "tokenized.json")}
-    return {name: score for name, score in found.items() if score}
+    by_name = {"BLEU": read_json(run, "bleu.json"), "tokenised BLEU": read_json(run, "tokenized.json")}
+    return {name: score for name, score in by_name.items() if score}
 
 
-def mean(values):
+def attention_numbers(metrics: Dict[str, Any]) -> Dict[str, float]:
+    """The columns that metrics.json of one model gives. Rates are means over the layers."""
+    (model,) = metrics["models"].values()
+    numbers = {f"{kind} sparsity %": 100 * mean(model["sparsity"][kind]) for kind in ("encoder", "decoder", "cross")}
+    numbers["cross null %"] = 100 * mean(model["null_rate"]["cross"])
+    if "null_rate_shuffled" in model:
+        numbers["shuffled null %"] = 100 * mean(model["null_rate_shuffled"]["cross"])
+    numbers["cross diversity"] = mean(model["diversity"]["cross"])
+    for rows, result in model.get("alignment", {}).items():
+        numbers[f"AoL {rows}"] = 100 * result["AoL"]
+        numbers[f"AoH {rows}"] = 100 * result["AoH"]
+    return numbers
+
+
+def mean(values: List[float]) -> float:
     return sum(values) / len(values)
 
 
-def numbers(run):
-    """All that is known of a run, in the order of the columns; rates are means over the layers."""
-    found = {name: score["score"] for name, score in scores(run).items()}
+def run_numbers(run: str) -> Dict[str, float]:
+    """All that is known of a run, in the order of the columns."""
+    numbers = {name: score["score"] for name, score in scores(run).items()}
     metrics = read_json(run, "analysis", "metrics.json")
     if metrics:
-        (model,) = metrics["models"].values()
-        for kind in ("encoder", "decoder", "cross"):
-            found[f"{kind} sparsity %"] = 100 * mean(model["sparsity"][kind])
-        found["cross null %"] = 100 * mean(model["null_rate"]["cross"])
-        if "null_rate_shuffled" in model:
-            found["shuffled null %"] = 100 * mean(model["null_rate_shuffled"]["cross"])
-        found["cross diversity"] = mean(model["diversity"]["cross"])
-        for rows, result in model.get("alignment", {}).items():
-            found[f"AoL {rows}"] = 100 * result["AoL"]
-            found[f"AoH {rows}"] = 100 * result["AoH"]
+        numbers.update(attention_numbers(metrics))
     filtered = read_json(run, "filter", "evaluation.json")
     if filtered:
-        found["AUROC"] = filtered["evaluation"][0]["auroc"]
+        numbers["AUROC"] = filtered["evaluation"][0]["auroc"]
     noisy = read_json(run, "noisy", "evaluation.json")
     for result in noisy["evaluation"] if noisy else []:
-        found[f"noise AUROC, {NOISE_SCORES[result['score']]}"] = result["auroc"]
-    return found
+        # a score that has no short name here keeps its own
+        numbers[f"noise AUROC, {NOISE_SCORES.get(result['score'], result['score'])}"] = result["auroc"]
+    return numbers
 
 
-def digits(column):
+def digits(column: str) -> int:
     return 3 if "AUROC" in column or column == "cross diversity" else 1
 
 
-def keep(path, lines):
-    """Write the lines, whole or not at all, and print them."""
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-    os.replace(path + ".part", path)
+def keep(path: str, lines: List[str]) -> None:
+    """Write the lines and print them."""
+    recipe.write_atomically(path, "".join(f"{line}\n" for line in lines))
     print("\n".join(lines))
 
 
-def score(run):
+def score(run: str) -> None:
     lines = [f"{name}\t{s['score']}\t{s['signature']}" for name, s in scores(run).items()]
     keep(os.path.join(run, "score.txt"), lines)
 
 
-def analysis(run):
-    lines = [f"{name}\t{value:.{digits(name)}f}" for name, value in numbers(run).items() if "BLEU" not in name]
+def analysis(run: str) -> None:
+    lines = [f"{name}\t{value:.{digits(name)}f}" for name, value in run_numbers(run).items() if "BLEU" not in name]
     keep(os.path.join(run, "analysis.txt"), lines)
 
 
-def cell(column, values):
+def cell(column: str, values: List[float]) -> str:
     if not values:
         return NOTHING
     text = f"{mean(values):.{digits(column)}f}"
@@ -95,27 +106,32 @@ def cell(column, values):
     return text
 
 
-def runs(*named):
+def all_columns(rows: List[Dict[str, float]]) -> List[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def runs(*named: str) -> None:
     rows = {}
     for argument in named:
         name, _, paths = argument.partition("=")
-        rows[name] = [numbers(run) for run in paths.split(",")]
-    columns = list(dict.fromkeys(column for found in rows.values() for run in found for column in run))
-    several = any(len(found) > 1 for found in rows.values())
+        rows[name] = [run_numbers(run) for run in paths.split(",")]
+    columns = all_columns([run for seeds in rows.values() for run in seeds])
+    several = any(len(seeds) > 1 for seeds in rows.values())
     print("\t".join(["", *(["seeds"] if several else []), *columns]))
-    for name, found in rows.items():
-        done = [run for run in found if run]
+    for name, seeds in rows.items():
+        done = [run for run in seeds if run]
         cells = [cell(column, [run[column] for run in done if column in run]) for column in columns]
         print("\t".join([name, *([str(len(done))] if several else []), *(cells or ["failed or not run"])]))
 
 
-def compare(*named):
-    names, found = zip(*((name, numbers(run)) for name, _, run in (argument.partition("=") for argument in named)))
-    columns = list(dict.fromkeys(column for run in found for column in run))
+def compare(*named: str) -> None:
+    parts = [argument.partition("=") for argument in named]
+    rows = [run_numbers(run) for _, _, run in parts]
+    columns = all_columns(rows)
     width = max(map(len, columns)) + 2
-    print(" " * width + "".join(f"{name:>{WIDTH}}" for name in names))
+    print(" " * width + "".join(f"{name:>{WIDTH}}" for name, _, _ in parts))
     for column in columns:
-        cells = (cell(column, [run[column]] if column in run else []) for run in found)
+        cells = (cell(column, [row[column]] if column in row else []) for row in rows)
         print(f"{column:<{width}}" + "".join(f"{text:>{WIDTH}}" for text in cells))
 
 

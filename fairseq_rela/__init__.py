@@ -4,4 +4,4 @@ Importing this package alone is cheap and registers nothing: fairseq imports `fa
 and `fairseq_rela.tasks` when it is given `--user-dir fairseq_rela`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

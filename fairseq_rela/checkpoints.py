@@ -1,98 +1,111 @@
-"""What fairseq's checkpoints need: to load under torch's safe loading, and to be whole.
+"""Loading and saving fairseq's checkpoints: loading never runs code, and saving is atomic."""
 
-Since torch 2.6 `torch.load` unpickles only what is known to be harmless. fairseq's checkpoints hold a
-few plain containers beside tensors; they are allowed by name here, and the check itself stays on: a
-checkpoint that would run code is refused as before.
-"""
-
-import argparse
-import collections
 import os
-import pickle
 import re
-import typing
+import zipfile
+from typing import Any, BinaryIO, Optional, cast
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from fairseq_rela.atomic import publish
+from fairseq_rela.atomic import write_atomically
 from fairseq_rela.errors import InputError
 
-# torch before 2.4 has no list of what is safe, and cannot be asked to load safely
-SAFELY = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
-
-
-def _contents_of_fairseq_checkpoints() -> list:
-    """The classes that fairseq itself pickles into a checkpoint, and nothing else."""
-    from fairseq.distributed.utils import _TensorPlaceholder
-    from omegaconf import DictConfig, ListConfig
-    from omegaconf.base import ContainerMetadata, Metadata
-    from omegaconf.nodes import AnyNode
-
-    # the functions that numpy's own pickles call; asked for, since their module moved in numpy 2
-    scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
-    return [
-        argparse.Namespace,  # `--arch` models keep their flags in one
-        collections.defaultdict,
-        scalar,  # `--eval-bleu` keeps its scores and counts in numpy's numbers and arrays
-        array,
-        np.ndarray,
-        np.dtype,
-        *(type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32)),
-        # omegaconf's containers, what they keep of themselves, and the types these name: rank 0 of a
-        # data-parallel run sends its configuration to the others so when it resumes
-        *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata),
-        *(dict, list, int, typing.Any),
-        _TensorPlaceholder,
-    ]
-
-
-def allow_fairseq_checkpoints() -> None:
-    """Let torch's safe loading take what fairseq's own checkpoints hold (nothing to do before torch 2.4)."""
-    if SAFELY:
-        torch.serialization.add_safe_globals(_contents_of_fairseq_checkpoints())
+# Before version 2.4 torch has no list of what is safe to load, so it cannot be told to load safely.
+SAFE_LOADING = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+# Words of torch's advice. Following it would let a checkpoint run code, so it is never repeated.
+_ADVICE = re.compile(r"weights[_ ]only|safe_globals|torch\.load|arbitrary code", re.IGNORECASE)
 
 
 def load(path: str) -> dict:
-    """A fairseq checkpoint, loaded as safely as this torch can."""
+    """A fairseq checkpoint, loaded as safely as this version of torch can. All its weights are plain tensors."""
     if not os.path.isfile(path):
-        raise InputError(f"{path}: no such checkpoint file")
+        raise InputError(f"{path}: {'is a directory, not a' if os.path.isdir(path) else 'no such'} checkpoint file")
+    _check_not_compressed(path)
     try:
-        checkpoint = torch.load(path, map_location="cpu", **SAFELY)
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if refused:
-            raise InputError(f"{path}: refused; loading it would call {refused[1]}, which none needs") from None
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"{path}: not a whole checkpoint ({type(error).__name__}: {reason})") from None
+        checkpoint = torch.load(path, map_location="cpu", **SAFE_LOADING)
+    except Exception as error:  # torch raises many types of exceptions for damaged bytes
+        raise InputError(f"{path}: {_reason(error)}") from None
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError(f"{path}: not a fairseq checkpoint (it has no 'model')")
+    for name, weight in checkpoint["model"].items():
+        _check_weight(path, name, weight)
     return checkpoint
 
 
-def write_whole(checkpoint: dict, path: str) -> None:
-    """Save so that `path` is never half a file: what was there stays until the new one is complete."""
+def _check_not_compressed(path: str) -> None:
+    """InputError if a part of the file is compressed: torch never compresses, and unpacking could fill the memory."""
+    try:
+        size = os.path.getsize(path)
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except Exception:  # not a zip file: torch's older format, or damaged, which torch finds
+        return
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
+            raise InputError(f"{path}: not written by torch ({member.filename[:40]!r} is compressed)")
+
+
+def _reason(error: Exception) -> str:
+    """Why a checkpoint could not be loaded, in one line and without torch's advice."""
+    text = str(error).strip()
+    refused = re.search(r"GLOBAL ([\w.]+)", text)
+    if refused:
+        return f"refused; loading it would call {refused[1][:80]}, which a fairseq checkpoint does not need"
+    detail = text.rpartition("WeightsUnpickler error:")[2].strip().split("\n")[0][:120]
+    if _ADVICE.search(detail):
+        detail = "its pickled part is damaged"
+    return f"not a complete checkpoint ({type(error).__name__}: {detail})"
+
+
+def _check_weight(path: str, name: Any, weight: Any) -> None:
+    """InputError unless `weight` is a plain tensor whose numbers are all in the file."""
+    if not isinstance(name, str) or not isinstance(weight, Tensor):
+        raise InputError(f"{path}: its weight {str(name)[:80]!r} is a {type(weight).__name__}, not a tensor")
+    if weight.layout != torch.strided or weight.is_quantized or weight.is_complex() or weight.device.type != "cpu":
+        raise InputError(f"{path}: its weight '{name[:80]}' is not a plain tensor of real numbers")
+    storage = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+    held = storage.nbytes() // weight.element_size()
+    if weight.numel() > held:  # expanded: a copy could fill the memory
+        raise InputError(
+            f"{path}: its weight '{name[:80]}' has the shape {list(weight.shape)}, "
+            f"but the file holds {held} numbers for it"
+        )
+
+
+class _Sink:
+    """A file for torch.save, which hides errors in writing: the first one is kept, and the rest is not written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: Optional[OSError] = None
+
+    def write(self, data: Any) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        pass  # `write_atomically` flushes
+
+
+def save(checkpoint: dict, path: str) -> None:
+    """Write a checkpoint atomically. A file at `path` stays until the new one is complete."""
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
-        raise InputError(f"{path}: there is no directory {directory}")
-    publish(path, lambda file: torch.save(checkpoint, file), replace=True)
+        raise InputError(f"{path}: the directory {directory} does not exist")
+    if os.path.isdir(path):
+        raise InputError(f"{path}: is a directory; give the name of a file")
 
+    def write(file: BinaryIO) -> None:
+        sink = _Sink(file)
+        torch.save(checkpoint, cast(BinaryIO, sink))
+        if sink.error:
+            raise sink.error
 
-def copy_checkpoints_whole() -> None:
-    """Let fairseq put copies of checkpoints in place whole.
-
-    It writes a checkpoint to a temporary file and renames it, but then copies it straight onto
-    `checkpoint_last.pt`: killed in between, a training could not resume.
-    """
-    from fairseq.file_io import PathManager
-
-    copy = PathManager.copy
-
-    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if not PathManager.supports_rename(dst_path):
-            return copy(src_path, dst_path, overwrite=overwrite)
-        copied = copy(src_path, dst_path + ".tmp", overwrite=True)
-        PathManager.rename(dst_path + ".tmp", dst_path)
-        return copied
-
-    PathManager.copy = staticmethod(copy_whole)
+    write_atomically(path, write)

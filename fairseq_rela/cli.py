@@ -1,42 +1,55 @@
-"""The `fairseq-rela` command: one table of subcommands, each a module that is imported only when it is called.
-
-A subcommand's module has a docstring (its help), `add_arguments(parser)` and `run(args)`.
-"""
+"""The `fairseq-rela` command. Each subcommand is a module in `commands`; only the one that is called is imported."""
 
 import argparse
+import contextlib
 import importlib
+import io
 import logging
+import os
 import sys
 from typing import List, Optional
 
 from fairseq_rela import __version__
+from fairseq_rela.atomic import NO_SPACE
 from fairseq_rela.errors import InputError
 
-# name: (module, help in a line)
-COMMANDS = {
-    "user-dir": ("fairseq_rela.user_dir", "print the directory to give to fairseq's --user-dir"),
-    "toy-corpus": ("fairseq_rela.corpus.command", "write a parallel corpus made by rule, with gold word alignments"),
-    "dump-info": ("fairseq_rela.recording.dump_info", "say what is in an attention dump"),
-    "dump-export": ("fairseq_rela.recording.export", "write a sentence of an attention dump for BertViz"),
-    "analyze": ("fairseq_rela.analysis.analyze_command", "all of the paper's analyses of a dump, with a report"),
-    "align": ("fairseq_rela.analysis.align_command", "word links from the cross attention in a dump"),
-    "aer": ("fairseq_rela.analysis.aer_command", "score word links against gold links (alignment error rate)"),
-    "filter": ("fairseq_rela.analysis.filter_command", "split a corpus by the quality of its pairs"),
-    "average": ("fairseq_rela.averaging", "average the weights of several checkpoints into one"),
-    "convert": ("fairseq_rela.conversion", "give a softmax checkpoint another attention, to train on from it"),
-    "bench": ("fairseq_rela.bench.command", "measure speed and memory against stock fairseq and entmax"),
+COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
+    "user-dir": "print the directory to give to fairseq's --user-dir",
+    "toy-corpus": "write a parallel corpus made by rule, with gold word alignments",
+    "dump-info": "show what is in an attention dump",
+    "dump-export": "write a sentence of an attention dump for BertViz",
+    "analyze": "analyse dumps as the paper does, with a report",
+    "align": "get word links from the cross attention in a dump",
+    "aer": "score word links against gold links (alignment error rate)",
+    "filter": "split a corpus by the quality of its sentence pairs",
+    "average": "average the weights of several checkpoints into one",
+    "convert": "give a softmax checkpoint another attention, to continue training from it",
+    "bench": "measure speed and memory against stock fairseq and entmax",
+}
+
+EXTRAS = {  # package that may be missing: what installs it
+    "torch": "train",
+    "entmax": "train",
+    "fairseq": "fairseq",
+    "omegaconf": "fairseq",
+    "hydra": "fairseq",
+    "matplotlib": "figures",
 }
 
 
-def _program(parser: argparse.ArgumentParser, argv: List[str]) -> argparse.Namespace:
+def _chosen(argv: List[str]) -> Optional[str]:
+    """The subcommand: the first word that is not a flag."""
+    return next((word for word in argv if not word.startswith("-")), None)
+
+
+def _parsed(parser: argparse.ArgumentParser, argv: List[str]) -> argparse.Namespace:
     """Parse `argv`; only the chosen subcommand's module is imported."""
-    chosen = next((word for word in argv if not word.startswith("-")), None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name, (module_name, help_line) in COMMANDS.items():
-        if name != chosen:
+    for name, help_line in COMMANDS.items():
+        if name != _chosen(argv):
             commands.add_parser(name, help=help_line, add_help=False)
             continue
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(f"fairseq_rela.commands.{name.replace('-', '_')}")
         command = commands.add_parser(
             name,
             help=help_line,
@@ -48,29 +61,79 @@ def _program(parser: argparse.ArgumentParser, argv: List[str]) -> argparse.Names
     return parser.parse_args(argv)
 
 
-def main(argv: Optional[List[str]] = None) -> int:
-    """Run a subcommand; 0, or 1 with one line on stderr for bad input, or 2 for bad usage."""
+def _run(argv: List[str]) -> None:
     parser = argparse.ArgumentParser(prog="fairseq-rela", description="Sparse attention for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq-rela {__version__}")
-    if argv is None:  # a process of its own: on import, fairseq logs what packages it would like, which nobody asked
-        logging.getLogger("fairseq").setLevel(logging.WARNING)
-    args = _program(parser, sys.argv[1:] if argv is None else argv)
-    if args.command is None:
-        parser.print_help()
-        return 0
     try:
-        args.run(args)
-    except InputError as error:
-        print(f"fairseq-rela {args.command}: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"fairseq-rela {args.command}: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
+        args = _parsed(parser, argv)
+        if args.command is None:
+            parser.print_help()
+        else:
+            args.run(args)
+    finally:
+        if sys.stdout is not None:  # it is None if the process was started with it closed
+            sys.stdout.flush()  # here, because an error at the end of the process would be a traceback
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run a subcommand. Returns 0, or 1 after one line on stderr for bad input. Bad usage exits with 2."""
+    is_process = argv is None
+    if is_process:
+        # On import, fairseq logs which optional packages are missing.
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        _print_any_character()
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        _run(words)
+        return 0
+    except BrokenPipeError:  # the reader of the output, such as `head`, has read enough
+        message, status = None, 0
     except KeyboardInterrupt:
-        print(f"fairseq-rela {args.command}: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        message, status = "interrupted", 130
+    except (InputError, OSError, ImportError, MemoryError) as error:
+        message, status = _explained(error), 1
+        if message is None:
+            raise
+    if is_process:
+        _discard_output()
+    if message:
+        print(f"fairseq-rela {_chosen(words) or ''}".rstrip() + f": {message}", file=sys.stderr)
+    return status
+
+
+def _explained(error: Exception) -> Optional[str]:
+    """One line for an error that the user can mend; None for one that is ours."""
+    if isinstance(error, MemoryError):
+        return "not enough memory; give less at once, or use a machine with more"
+    if isinstance(error, OSError):
+        # Errors in writing a file name the file, so an error without a name is of the output itself.
+        output = "standard output" if error.errno in NO_SPACE else ""
+        place = f"{error.filename or output}: " if error.filename or output else ""
+        return f"{place}{error.strerror or error}"
+    if isinstance(error, ImportError):
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            return None
+        return (
+            f"needs {package}, which is not installed: bash examples/setup_env.sh, or in this repository "
+            f'pip install ".[{EXTRAS[package]}]" (see docs/installation.md)'
+        )
+    return str(error)
+
+
+def _print_any_character() -> None:
+    """Let characters that the terminal's encoding does not have be printed as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A stream whose file was replaced may refuse. It is then used as it is.
+            with contextlib.suppress(OSError, ValueError):
+                stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere, because Python would try to write it again at its end."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

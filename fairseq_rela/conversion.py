@@ -1,19 +1,7 @@
-"""Give a softmax Transformer's checkpoint another attention, to train on from it instead of from nothing.
-
-    fairseq-rela convert --from softmax.pt --to rela_g                  writes softmax.rela_g.pt beside it
-    fairseq-rela convert --from softmax.pt --to rela_g_cross_only --output warm.pt
-
-The source is a checkpoint of fairseq's own `transformer` or `transformer_lm`, of any architecture and of
-either fairseq, or of ours with softmax. All its weights are kept, bit for bit; what softmax has not (the
-norm's gain and gate) begins so that the heads are as large as softmax's were. fairseq-train takes the result
-with --finetune-from-model; the flags it needs are printed. fairseq-generate and fairseq-eval-lm load it as it
-is, but its translations are poor before it is trained on.
-"""
+"""Gives the checkpoint of a softmax Transformer another attention: its weights are kept, norms start to fit them."""
 
 import argparse
-import os
 import re
-import shlex
 from argparse import Namespace
 from typing import Dict, List, Optional, Tuple
 
@@ -27,57 +15,51 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_rela.attention.catalog import CATALOG, KINDS
-from fairseq_rela.attention.multihead import CatalogAttention
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
-from fairseq_rela.checkpoints import allow_fairseq_checkpoints, load, write_whole
+from fairseq_rela.checkpoints import load
 from fairseq_rela.errors import InputError
 from fairseq_rela.models import transformer_lm_rela, transformer_rela
+from fairseq_rela.models.architectures import PLACEMENTS
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig
-from fairseq_rela.models.transformer_rela import PLACEMENTS
 
 SIDES = ("encoder", "decoder")
-EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # read only to initialise
-UNINITIALISED = "embed_positions._float_tensor"  # fairseq 0.12.2's; it makes a new one where there is none
+EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # read only when a model is new
+UNINITIALISED = "embed_positions._float_tensor"  # of fairseq 0.12.2, which makes a new one if it is missing
+MOST_POSITIONS = 1_000_000  # of a sentence; a table is as long
 SENTENCES, LENGTH = 32, 16  # of random words
 
 
 class NotConvertible(InputError):
-    """Another model than those that can be converted, by its name and what tells it apart."""
+    """A model that cannot be converted. The message has its name and the reason."""
 
     def __init__(self, path: str, name: str, why: str):
-        super().__init__(f"{path}: '{name}' is no Transformer that can be converted; {why}")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="source", required=True, metavar="SOFTMAX.pt", help="a softmax checkpoint")
-    parser.add_argument("--to", required=True, metavar="ATTENTION", help=f"one of {', '.join(PLACEMENTS)}")
-    parser.add_argument("--output", metavar="FILE", help="the new checkpoint (default: SOFTMAX.ATTENTION.pt)")
-
-
-def run(args: argparse.Namespace) -> None:
-    output = args.output or f"{os.path.splitext(args.source)[0]}.{args.to}.pt"
-    if os.path.realpath(output) == os.path.realpath(args.source):
-        raise InputError(f"{output} is the checkpoint to convert; give another --output")
-    allow_fairseq_checkpoints()
-    checkpoint, flags = convert(args.source, args.to)
-    write_whole(checkpoint, output)
-    print(f"{args.source} with {args.to} attention written to {output}; train on from it with")
-    words = ["fairseq-train", "DATA", "--user-dir", "fairseq_rela", *flags, "--finetune-from-model", output]
-    print(f"  {' '.join(map(shlex.quote, words))} …")
+        super().__init__(f"{path}: '{name}' is not a Transformer that can be converted; {why}")
 
 
 def convert(path: str, to: str) -> Tuple[dict, List[str]]:
-    """The checkpoint at `path` with the attention `to`, and the flags that make fairseq-train build its model."""
+    """The checkpoint at `path` with the attention `to`, and the flags with which fairseq-train builds its model."""
     if to not in PLACEMENTS:
         raise InputError(f"unknown attention '{to}'; known are {', '.join(PLACEMENTS)}")
     checkpoint = load(path)
+    try:
+        return _converted(checkpoint, path, to)
+    except InputError:
+        raise
+    except Exception as error:  # fairseq's models raise many types of exceptions for flags that do not fit
+        raise InputError(f"{path}: not a Transformer that can be converted ({_one_line(error)})") from None
+
+
+def _converted(checkpoint: dict, path: str, to: str) -> Tuple[dict, List[str]]:
     state: Dict[str, Tensor] = checkpoint["model"]
     name, flags, cfg = _configuration(checkpoint, path)
     if not any(".self_attn." in parameter for parameter in state):
         raise NotConvertible(path, name, "it has no self-attention")
     is_lm = not any(parameter.startswith("encoder.") for parameter in state)
     if is_lm and to not in CATALOG:
-        raise InputError(f"{path}: '{name}' is a language model, which has no {to}; known are {', '.join(CATALOG)}")
+        raise InputError(
+            f"{path}: '{name}' is a language model, for which there is no {to}; known are {', '.join(CATALOG)}"
+        )
     for kind in KINDS:
         if flags.get(f"{kind}_attn") not in (None, "softmax"):
             raise InputError(f"{path}: its {kind} attention is {flags[f'{kind}_attn']}; only softmax is converted")
@@ -85,14 +67,15 @@ def convert(path: str, to: str) -> Tuple[dict, List[str]]:
     vocabularies = {side: _vocabulary(state, side, name, path) for side in (["decoder"] if is_lm else SIDES)}
     flags.update(dict.fromkeys((file for file in EMBEDDING_FILES if file in flags), None))
     flags.update(_name=("transformer_lm_rela" if is_lm else "transformer_rela"), **_attention_flags("softmax"))
+    _check_size(flags, state, path)
     softmax = _new_model(flags, vocabularies, path)
     flags.update(_attention_flags(to))
     model = _new_model(flags, vocabularies, path)
     for each in (softmax, model):
-        each.upgrade_state_dict(state)  # fairseq's names of today, and none of 0.12.2's second copies
+        each.upgrade_state_dict(state)  # type: ignore[operator]  # to the names of the current fairseq, without 0.12.2's second copies
     _load_all(softmax, state, name, path)
 
-    begin_norms(model, heads_rms(softmax, *(len(words) for words in vocabularies.values())))
+    initialise_norms(model, heads_rms(softmax, *(len(words) for words in vocabularies.values())))
     kept = {name: state[name] for name in softmax.state_dict() if not name.endswith(UNINITIALISED)}
     dtype = next(weight.dtype for name, weight in kept.items() if name.endswith("out_proj.weight"))
     new = {name: weight.to(dtype) for name, weight in model.state_dict().items() if name not in state}
@@ -104,19 +87,20 @@ def convert(path: str, to: str) -> Tuple[dict, List[str]]:
     else:
         flags.update(_name=words[1], arch=words[1])
     checkpoint.update(args=None, cfg={**cfg, "model": flags if is_lm else Namespace(**flags)})
-    checkpoint.pop("last_optimizer_state", None)  # belongs to the softmax model, as does a running mean of it
-    for mean in ("ema", "ema_fp32_params"):
-        checkpoint.get("extra_state", {}).pop(mean, None)
+    checkpoint.pop("last_optimizer_state", None)  # it belongs to the softmax model, as does a running mean
+    if isinstance(checkpoint.get("extra_state"), dict):
+        for mean in ("ema", "ema_fp32_params"):
+            checkpoint["extra_state"].pop(mean, None)
     return checkpoint, words
 
 
-# What begins anew
+# The new parameters
 
 
 def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
-    """The root mean square of each attention's heads, over sentences of random words.
+    """name of an attention module → the root mean square of its heads, over sentences of random words.
 
-    No text is needed: on the embedded corpus, random words gave the gains of real sentences within a quarter.
+    Real text is not needed: on the embedded corpus, random words gave the gains of real sentences within a quarter.
     """
     squares: Dict[str, Tensor] = {}
     hooks = [
@@ -124,7 +108,7 @@ def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
             lambda _, heads, place=place: squares.update({place: heads[0].pow(2).mean()})
         )
         for place, module in softmax.named_modules()
-        if isinstance(module, CatalogAttention)
+        if isinstance(module, RelaMultiheadAttention)
     ]
     generator = torch.Generator().manual_seed(1)
     shape = (SENTENCES, LENGTH)
@@ -139,17 +123,18 @@ def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
     return {place: square.sqrt().item() for place, square in squares.items()}
 
 
-def begin_norms(model: nn.Module, rms: Dict[str, float]) -> None:
-    """Normalised heads as large as softmax's: gates at 0, which halves all heads alike, and the gain to match.
+def initialise_norms(model: nn.Module, rms: Dict[str, float]) -> None:
+    """Make the normalised heads as large as those of softmax: gates at 0, which halves every head, and gains to match.
 
-    A gate drawn at random, the paper's, would take whole dimensions away here: it is multiplied by heads of a
-    trained model, which are large.
+    The paper's random gate would remove whole dimensions here, because it is multiplied by the heads of a trained
+    model, which are large.
     """
     for place, module in model.named_modules():
-        norm = module.norm if isinstance(module, CatalogAttention) else None
+        norm = module.norm if isinstance(module, RelaMultiheadAttention) else None
         if isinstance(norm, Gated):
             nn.init.zeros_(norm.gate)
-            nn.init.constant_(norm.norm.gain, 2 * rms.get(place, 0.5))
+            inner: RMSNorm = norm.norm  # type: ignore[assignment]
+            nn.init.constant_(inner.gain, 2 * rms.get(place, 0.5))
         elif isinstance(norm, (RMSNorm, LayerNorm)):
             nn.init.constant_(norm.gain, rms.get(place, 1.0))
 
@@ -158,22 +143,23 @@ def begin_norms(model: nn.Module, rms: Dict[str, float]) -> None:
 
 
 def _configuration(checkpoint: dict, path: str) -> Tuple[str, dict, dict]:
-    """The model's name, its flags, and all the settings of a checkpoint; of an old one, as fairseq upgrades it."""
+    """(name of the model, its flags, all settings) of a checkpoint. fairseq upgrades the settings of an old one."""
     if checkpoint.get("args") is not None:
         try:
             checkpoint = checkpoint_utils._upgrade_state_dict(checkpoint)
-        except Exception as error:  # whatever its flags lack or its model is
-            model = getattr(checkpoint["args"], "arch", "its model")
-            raise InputError(f"{path}: fairseq cannot read the flags of '{model}' ({_in_a_line(error)})") from None
+        except Exception as error:  # fairseq raises many types of exceptions here
+            arch = getattr(checkpoint["args"], "arch", "its model")
+            raise InputError(f"{path}: fairseq cannot read the flags of '{arch}' ({_one_line(error)})") from None
     cfg = checkpoint.get("cfg")
     if OmegaConf.is_config(cfg):
         cfg = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     model = cfg.get("model") if isinstance(cfg, dict) else None
     flags = dict(vars(model)) if isinstance(model, Namespace) else dict(model or {})
     name = flags.get("_name") or flags.get("arch")
-    if not name:
+    if not name or not isinstance(cfg, dict):
         raise InputError(f"{path}: not a fairseq checkpoint (it does not say what its model is)")
-    if name in ARCH_CONFIG_REGISTRY and isinstance(model, Namespace):  # what an older fairseq did not write down
+    if name in ARCH_CONFIG_REGISTRY and isinstance(model, Namespace):
+        # Add the defaults that an older fairseq did not save.
         complete = Namespace(**flags)
         ARCH_CONFIG_REGISTRY[name](complete)
         flags = vars(complete)
@@ -181,9 +167,10 @@ def _configuration(checkpoint: dict, path: str) -> Tuple[str, dict, dict]:
 
 
 def _vocabulary(state: Dict[str, Tensor], side: str, name: str, path: str) -> Dictionary:
-    """A dictionary as large as the embeddings: plain ones, or the bands of adaptive ones."""
+    """A dictionary as large as the embeddings, which may be plain or adaptive."""
     table = re.compile(rf"{side}\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
-    size = sum(len(weight) for parameter, weight in state.items() if table.fullmatch(parameter))
+    tables = [weight for parameter, weight in state.items() if table.fullmatch(parameter)]
+    size = sum(len(weight) for weight in tables if weight.numel())
     if not size:
         raise NotConvertible(path, name, f"it has no '{side}.embed_tokens.weight'")
     words = Dictionary()
@@ -192,59 +179,78 @@ def _vocabulary(state: Dict[str, Tensor], side: str, name: str, path: str) -> Di
     return words
 
 
+def _check_size(flags: dict, state: Dict[str, Tensor], path: str) -> None:
+    """InputError if the flags describe a much larger model than the checkpoint has weights for. Nothing is built."""
+    described = 0
+    for side in SIDES:
+        layers, width, inner = (flags.get(f"{side}_{size}") for size in ("layers", "embed_dim", "ffn_embed_dim"))
+        if isinstance(layers, int) and isinstance(width, int) and isinstance(inner, int):
+            described += max(layers, 0) * (4 * width**2 + 2 * abs(width * inner) + 1)
+    held = sum(weight.numel() for weight in state.values())
+    if described > 2 * held + 1000:
+        raise InputError(
+            f"{path}: its flags describe a model of at least {described} parameters, but it has {held}; "
+            f"layers, embed_dim or ffn_embed_dim is wrong"
+        )
+    for name in ("max_source_positions", "max_target_positions", "tokens_per_sample"):
+        positions = flags.get(name)
+        if isinstance(positions, int) and positions > MOST_POSITIONS:
+            raise InputError(f"{path}: its flag {name} is {positions}; at most {MOST_POSITIONS} can be converted")
+
+
 def _attention_flags(to: str) -> Dict[str, str]:
     return {f"{kind}_attn": attention for kind, attention in PLACEMENTS[to].items()}
 
 
 def _new_model(flags: dict, vocabularies: Dict[str, Dictionary], path: str) -> nn.Module:
-    """Our model with these flags, newly initialised, and always the same."""
+    """Our model with these flags, with the same new parameters at every call."""
     target = vocabularies["decoder"]
     task = Namespace(source_dictionary=vocabularies.get("encoder", target), target_dictionary=target)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             return build_model(Namespace(**flags), task)
-    except Exception as error:  # fairseq's builders raise all kinds
-        raise InputError(f"{path}: no {flags['_name']} can be built with its flags ({_in_a_line(error)})") from None
+    except Exception as error:  # fairseq's builders raise many types of exceptions
+        raise InputError(f"{path}: a {flags['_name']} cannot be built with its flags ({_one_line(error)})") from None
 
 
 def _load_all(softmax: nn.Module, state: Dict[str, Tensor], name: str, path: str) -> None:
-    """Load the checkpoint's parameters, which must be exactly those of this Transformer."""
+    """Load the parameters of the checkpoint. They must be exactly those of this Transformer."""
     for parameter, weight in softmax.state_dict().items():
         if parameter in state and state[parameter].shape != weight.shape:
             shapes = f"{list(state[parameter].shape)}, and by the checkpoint's flags {list(weight.shape)}"
             raise InputError(f"{path}: '{parameter}' has the shape {shapes}")
     missing, unexpected = softmax.load_state_dict(state, strict=False)
-    for has, parameters in (("no", missing), ("a", unexpected)):
+    for article, parameters in (("no", missing), ("a", unexpected)):
         for parameter in parameters:
-            raise NotConvertible(path, name, f"it has {has} '{parameter}'")
+            raise NotConvertible(path, name, f"it has {article} '{parameter}'")
 
 
-# The flags that build it
+# The flags that build the model
 
 
 def _architecture(flags: dict, to: str, is_lm: bool) -> List[str]:
-    """fairseq-train's flags that build this model, with the architecture of ours that needs the fewest others."""
+    """The flags with which fairseq-train builds this model: the architecture that needs the fewest other flags."""
     family, sizes = ("transformer_lm", transformer_lm_rela.SIZES) if is_lm else ("transformer", transformer_rela.SIZES)
     archs = [f"{family}_{to}", *(f"{family}_{to}_{size}" for size in sizes)]
     if is_lm:
-        archs.append("transformer_lm_rela")  # with layer norm after each sublayer, which the others rule out
-    found = [(arch, _spelled(arch, flags, is_lm)) for arch in archs]
-    return min((["--arch", arch, *words] for arch, words in found if words is not None), key=len)
+        archs.append("transformer_lm_rela")  # the only one with layer norm after each sublayer
+    candidates = [(arch, _command_line_flags(arch, flags, is_lm)) for arch in archs]
+    return min((["--arch", arch, *words] for arch, words in candidates if words is not None), key=len)
 
 
-def _spelled(arch: str, flags: dict, is_lm: bool) -> Optional[List[str]]:
-    """fairseq-train's flags where the architecture's defaults are others; None if they cannot be said."""
+def _command_line_flags(arch: str, flags: dict, is_lm: bool) -> Optional[List[str]]:
+    """The flags that differ from the defaults of `arch`, as fairseq-train takes them; None if one cannot be given."""
     parser = argparse.ArgumentParser(add_help=False)
     if is_lm:
         gen_parser_from_dataclass(parser, TransformerLMRelaConfig())
     else:
         gen_parser_from_dataclass(parser, TransformerConfig(), with_prefix="")
-    usual = Namespace()
-    ARCH_CONFIG_REGISTRY[arch](usual)
+    defaults = Namespace()
+    ARCH_CONFIG_REGISTRY[arch](defaults)
     words: List[str] = []
     for action in parser._actions:
-        default = getattr(usual, action.dest, action.default)
+        default = getattr(defaults, action.dest, action.default)
         value = flags.get(action.dest, default)
         if str(value) == str(default) or (not value and not default) or action.dest in EMBEDDING_FILES:
             continue
@@ -257,5 +263,5 @@ def _spelled(arch: str, flags: dict, is_lm: bool) -> Optional[List[str]]:
     return words
 
 
-def _in_a_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]

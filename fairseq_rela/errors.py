@@ -1,5 +1,8 @@
-"""What a user can get wrong, told in one line."""
+"""The exception for bad input from a user."""
 
 
 class InputError(ValueError):
-    """Bad input. The message names the file, the value and what would be right; `cli` prints it alone."""
+    """Bad input. The message is one line that names the file, the value and what would be right.
+
+    The `fairseq-rela` command prints the message without a traceback.
+    """

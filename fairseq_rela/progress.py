@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for people only: nothing where stderr is no terminal."""
+"""A progress bar on stderr. Nothing is drawn if stderr is not a terminal."""
 
 import sys
 import time
@@ -8,11 +8,11 @@ Item = TypeVar("Item")
 
 
 def progress(items: Iterable[Item], label: str, total: Optional[int] = None) -> Iterator[Item]:
-    """`items`, with a bar (or a count, where no `total` is known) drawn while they are gone through."""
-    if not sys.stderr.isatty():
+    """Yield `items`, and draw a bar meanwhile, or a count if `total` is not known."""
+    if sys.stderr is None or not sys.stderr.isatty():
         yield from items
         return
-    begun = drawn = time.monotonic()
+    started = drawn = time.monotonic()
     done = 0
     try:
         for done, item in enumerate(items, 1):
@@ -20,10 +20,10 @@ def progress(items: Iterable[Item], label: str, total: Optional[int] = None) -> 
             now = time.monotonic()
             if now - drawn > 0.1:
                 drawn = now
-                # the cursor goes back, so that a line printed meanwhile takes the place of the bar
-                print(_bar(label, done, total, now - begun), end="\r", file=sys.stderr, flush=True)
+                # The cursor goes back to the start, so that the next printed line replaces the bar.
+                print(_bar(label, done, total, now - started), end="\r", file=sys.stderr, flush=True)
     finally:
-        print("\033[K", end="", file=sys.stderr, flush=True)  # leave the line as it was found
+        print("\033[K", end="", file=sys.stderr, flush=True)  # clear the line
 
 
 def _bar(label: str, done: int, total: Optional[int], seconds: float) -> str:

@@ -1,25 +1,32 @@
-"""What the tests share: the plugin registered in this process, and tiny models and sentences."""
+"""What the tests share: tiny models and sentences, and commands that start at once.
+
+Nothing heavy is imported here. A fixture imports torch and fairseq when a test asks for it, so a file of tests that
+needs numpy alone starts in a fraction of a second.
+"""
 
 import argparse
 import functools
-import tempfile
 
 import pytest
-import torch
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+import unhurried  # noqa: F401 (hypothesis' profile, for every test)
 from recipe_runs import run_recipe
-from warm_commands import WarmCommands
-
-import fairseq_rela.models
-import fairseq_rela.tasks  # noqa: F401
+from warm_commands import warm_path
 
 WORDS = 30
 
 
 @pytest.fixture(scope="session")
+def plugin():
+    """The plugin's models and tasks, registered with fairseq in this process."""
+    import fairseq_rela.models
+    import fairseq_rela.tasks  # noqa: F401
+
+
+@pytest.fixture(scope="session")
 def dictionary():
     """`<s> <pad> </s> <unk>` and 30 words: tokens 4 to 33."""
+    from fairseq.data import Dictionary
+
     dictionary = Dictionary()
     for i in range(WORDS):
         dictionary.add_symbol(f"w{i}")
@@ -27,8 +34,10 @@ def dictionary():
 
 
 @pytest.fixture
-def build(dictionary):
+def build(plugin, dictionary):
     """build(arch, **flags): a newly initialised model of two layers, width 16, the same at every call."""
+    import torch
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     def build_model(arch, **flags):
         small = {
@@ -48,6 +57,8 @@ def build(dictionary):
 @pytest.fixture
 def batch():
     """Three pairs, padded: the source on the left as fairseq does, the target on the right."""
+    import torch
+
     source = torch.tensor([[4, 5, 6, 7, 8, 2], [1, 1, 9, 10, 11, 2], [1, 1, 1, 1, 12, 2]])
     previous = torch.tensor([[2, 4, 5, 6], [2, 7, 8, 1], [2, 1, 1, 1]])
     return {"src_tokens": source, "src_lengths": torch.tensor([6, 4, 2]), "prev_output_tokens": previous}
@@ -56,8 +67,7 @@ def batch():
 @pytest.fixture(scope="session")
 def path():
     """A PATH whose commands start at once."""
-    with tempfile.TemporaryDirectory() as directory, WarmCommands(directory) as path:
-        yield path
+    return warm_path()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,10 @@ from pathlib import Path
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, interactive, train, validate
+from warm_commands import warm_path
 
+import fairseq_rela.models
+import fairseq_rela.tasks
 from fairseq_rela.cli import main as fairseq_rela
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,12 +67,17 @@ def environment(**variables):
     return {**os.environ, "PATH": here + os.pathsep + os.environ["PATH"], "OMP_NUM_THREADS": "1", **variables}
 
 
+def warm_environment(**variables):
+    """As `environment`, and fairseq's commands start at once."""
+    return environment(PATH=warm_path(), **variables)
+
+
 def command(*words, cwd=ROOT, stdin=None, check=True, **variables):
     """Run a command in its own process; what it printed, both streams together."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=str(cwd),
-        env=environment(**variables),
+        env=warm_environment(**variables),
         input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -118,14 +126,16 @@ def train_on_two(data, save_dir, *flags):
     port = free_port()
     ranks = []
     for rank in (0, 1):
-        together = f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
+        together = (
+            f"--distributed-world-size 2 --distributed-rank {rank} --distributed-init-method tcp://127.0.0.1:{port}"
+        )
         together += " --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
         words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
         words += [*together.split(), "--save-dir", save_dir, *flags]
         ranks.append(
             subprocess.Popen(
                 [str(word) for word in words],
-                env=environment(),
+                env=warm_environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -1,18 +1,20 @@
-"""Every activation of the table: f(0) = 0 for pointwise ones, rows that are distributions for the others."""
+"""Every activation of the table: f(0) = 0 for pointwise ones, rows that are distributions where the table says so."""
 
 import pytest
 import torch
 
-from fairseq_rela.attention.activations import ACTIVATIONS, widened
+from fairseq_rela.attention.activations import ACTIVATIONS, at_least_float32
 
 POINTWISE = [name for name, activation in ACTIVATIONS.items() if activation.pointwise]
-ROWWISE = [name for name, activation in ACTIVATIONS.items() if not activation.pointwise]
+DISTRIBUTIONS = [name for name, activation in ACTIVATIONS.items() if activation.distribution]
 
 # worked out by hand: sparsemax projects onto the simplex, 1.5-entmax has threshold τ with Σ (s/2 − τ)² = 1
 LITERAL = {
     "softmax": [0.66524096, 0.24472847, 0.09003057],
     "sparsemax": [1.0, 0.0, 0.0],
     "entmax15": [0.8307189, 0.1692811, 0.0],
+    "topk": [0.66524096, 0.24472847, 0.09003057],  # fewer than k: softmax
+    "softpick": [0.7880584, 0.2119416, 0.0],  # e² − 1 and e − 1 over their sum
     "relu": [2.0, 1.0, 0.0],
     "gelu": [1.9544997, 0.8413447, 0.0],
     "leaky_relu": [2.0, 1.0, 0.0],
@@ -38,7 +40,7 @@ def test_pointwise_weighs_each_score_by_itself(name):
     assert torch.allclose(act(scores), alone, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("name", ROWWISE)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_rowwise_rows_are_distributions(name):
     weights = ACTIVATIONS[name].build()(torch.randn(5, 7, dtype=torch.float64))
     assert (weights >= 0).all()
@@ -52,9 +54,9 @@ def test_gradient(name):
     assert torch.autograd.gradcheck(ACTIVATIONS[name].build(), scores)
 
 
-def test_widened_only_touches_half_precision():
+def test_at_least_float32_only_touches_half_precision():
     for narrow in (torch.float16, torch.bfloat16):
-        assert widened(torch.zeros(1, dtype=narrow)).dtype == torch.float32
+        assert at_least_float32(torch.zeros(1, dtype=narrow)).dtype == torch.float32
     for wide in (torch.float32, torch.float64):
         x = torch.zeros(1, dtype=wide)
-        assert widened(x) is x
+        assert at_least_float32(x) is x

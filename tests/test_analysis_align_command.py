@@ -45,7 +45,7 @@ def test_aer_of_nothing_is_a_number(tmp_path, capsys):
     "hyp, gold, options, said",
     [
         (b"0-0\n", b"0-0\n0-1\n", [], "hyp has 1 lines, but {gold} has 2"),
-        (b"0-0\n0=1\n", b"0-0\n0-1\n", [], "hyp, line 2: '0=1' is no link"),
+        (b"0-0\n0=1\n", b"0-0\n0-1\n", [], "hyp, line 2: '0=1' is not a link"),
         (b"0-0\n", b"\xef\xbb\xbf0-0\n", [], "gold, line 1: begins with a byte-order mark"),
         (b"0-0\n", b"0-0\n\n\xff\n", [], "gold, line 3: not UTF-8"),
         (b"0-0\n", b"0-0\n", ["--gold-base", "1"], "gold, line 1: link 0-0 has index 0"),
@@ -141,7 +141,7 @@ def test_both_directions(tmp_path, identity, capsys):
     [
         (["--layer", "7"], "no cross layer 7 in this dump; there are (from 0): 0"),
         (["--head", "1"], "no cross head 1 in this dump"),
-        (["--dev-gold", "x"], "--dev and --dev-gold are given together"),
+        (["--dev-gold", "x"], "give --dev and --dev-gold together"),
         (["--reverse", "{dump}"], "sentence 0 goes from 1 to 3 words"),
     ],
 )
@@ -159,7 +159,7 @@ def test_align_says_what_is_wrong_in_one_line(tmp_path, capsys, options, said):
 @pytest.mark.parametrize(
     "gold, said",
     [
-        ("0-0\n", "gold: has 1 lines, but {dump} holds 4 sentences"),
+        ("0-0\n", "gold: has 1 lines, but {dump} has 4 sentences"),
         ("0-0\n0-0\n4-0\n\n", "gold, line 3: source word 4 is linked to target word 0"),
         ("0-0\n0-3\n\n\n", "gold, line 2: source word 0 is linked to target word 3"),
     ],

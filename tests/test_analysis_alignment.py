@@ -38,7 +38,7 @@ def test_pharaoh_written_out():
 
 @pytest.mark.parametrize("text", ["1", "1-", "a-b", "1--2", "1-2-3", "1:2", "-1-2", "1q2", "１-２"])
 def test_what_is_no_link_is_named(text):
-    with pytest.raises(InputError, match=r"f.txt, line 3: .* is no link"):
+    with pytest.raises(InputError, match=r"f.txt, line 3: .* is not a link"):
         parsed_links(text, where="f.txt, line 3")
 
 
@@ -123,12 +123,12 @@ def test_scores_of_identity_and_nothing():
     for half in (0, 1):
         scores.add(cross, words, words, gold("0-0 1-1"), half)
     found = scores.result("normal", "drop")
-    assert found["heads"] == [[1, 0, 1], [1, 1, 1]]
-    assert found["layer"] == [0, 1]
-    assert found["best_head"] == [0, 1]
-    assert (found["AoL"], found["AoH"]) == (0.5, 0.5)
-    assert found["best_head_index"] == [1, 0]
-    assert found["held_out"]["best_head"] == [0, 1]
+    assert found.heads == [[1, 0, 1], [1, 1, 1]]
+    assert found.layer == [0, 1]
+    assert found.best_head == [0, 1]
+    assert (found.AoL, found.AoH) == (0.5, 0.5)
+    assert found.best_head_index == [1, 0]
+    assert found.held_out.best_head == [0, 1]
     assert scores.best("drop") == ("normal", 0, 1, 0.0)
 
 
@@ -140,13 +140,13 @@ def test_head_chosen_on_one_half_is_scored_on_the_other():
     for _ in range(2):  # over all sentences the second head is the better one
         scores.add(np.stack([wrong, right])[None], words, words, gold("0-0 1-1"), 1)
     found = scores.result("normal", "drop")
-    assert found["best_head_index"] == [1]
-    assert found["best_head"] == pytest.approx([1 / 3])
-    assert found["held_out"]["best_head_index"] == [0]
-    assert found["held_out"]["best_head"] == [1]
+    assert found.best_head_index == [1]
+    assert found.best_head == pytest.approx([1 / 3])
+    assert found.held_out.best_head_index == [0]
+    assert found.held_out.best_head == [1]
     only = AlignmentScores()
     only.add(np.stack([right, wrong])[None], words, words, gold("0-0 1-1"), 0)
-    assert only.result("normal", "drop")["held_out"] is None  # nothing was held out: no number is made up
+    assert only.result("normal", "drop").held_out is None  # nothing was held out: no number is made up
 
 
 @given(st.integers(0, 9999), st.sampled_from(ROWS), st.sampled_from(EOS))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from analysis_samples import SENTENCES, one_head, write_dump
 
-from fairseq_rela.analysis import measurement
+from fairseq_rela.analysis import tally
 from fairseq_rela.analysis.alignment import alignment_error_rate, layer_or_head, word_links
 from fairseq_rela.analysis.diversity import TAUS, query_diversity
 from fairseq_rela.analysis.links import parsed_links
-from fairseq_rela.analysis.nulls import null_rows
-from fairseq_rela.analysis.sparsity import KINDS, visible_positions
 from fairseq_rela.analysis.words import merged
 from fairseq_rela.cli import main
+from fairseq_rela.dump.zeros import null_rows, visible_positions
+from fairseq_rela.kinds import KINDS
 from fairseq_rela.recording.dump import AttentionDump, DumpWriter
 
 GOLD = ["0-0 1p1", "0-0 0-2", "", "0-0 1-1"]
@@ -175,7 +175,9 @@ def test_names_and_shuffled_targets(tmp_path, capsys):
     assert found["b/dump"]["null_rate_shuffled"] == alone["null_rate"]
     assert found["b/dump"]["null_rate_heads_shuffled"] == alone["null_rate_heads"]
     assert "given twice" in fails(tmp_path / "no", capsys, paths[0], paths[0])
-    assert "for no model" in fails(tmp_path / "no", capsys, paths[0], "--shuffled", f"c={shuffled}")
+    assert "does not belong to a model; the models are dump" in fails(
+        tmp_path / "no", capsys, paths[0], "--shuffled", f"c={shuffled}"
+    )
     other = write_dump(tmp_path / "other", heads=2)
     assert "of another model" in fails(tmp_path / "no", capsys, paths[0], "--shuffled", other)
     assert "are of different models" in fails(
@@ -187,16 +189,16 @@ def test_kinds_that_were_not_recorded_are_left_out(tmp_path, gold, capsys):
     dump = write_dump(tmp_path / "dump", kinds=["encoder"])
     found = analyze(tmp_path / "out", dump)["models"]["dump"]
     assert list(found["sparsity"]) == ["encoder"] and "null_after_words" not in found
-    assert "holds no cross attention, only encoder" in fails(tmp_path / "no", capsys, dump, "--gold", gold)
+    assert "has no cross attention, only encoder" in fails(tmp_path / "no", capsys, dump, "--gold", gold)
 
 
 @pytest.mark.parametrize(
     "name, content, said",
     [
-        ("gold", "0-0\n", "gold: has 1 lines, but {dump} holds 4 sentences"),
+        ("gold", "0-0\n", "gold: has 1 lines, but {dump} has 4 sentences"),
         ("gold", "0-0\n\n9-0\n\n", "gold, line 3: source word 9 is linked to target word 0"),
         ("gold", "\n\n\n0-5\n", "gold, line 4: source word 0 is linked to target word 5"),
-        ("gold", "\n\nx\n\n", "gold, line 3: 'x' is no link"),
+        ("gold", "\n\nx\n\n", "gold, line 3: 'x' is not a link"),
         ("gold", "\ufeff0-0\n\n\n\n", "gold, line 1: begins with a byte-order mark"),
         ("target-tags", "A B\nA B C\nA\nA B\n", "target-tags, line 3: 1 tags for the 2 target words"),
         ("target-tags", "A\n", "target-tags: has 1 lines"),
@@ -221,7 +223,7 @@ def test_failing_leaves_earlier_output_as_it_was(tmp_path, capsys):
 def test_long_sentences_are_measured_in_parts(tmp_path, monkeypatch):
     dump = write_dump(tmp_path / "dump", layers=5)
     whole = analyze(tmp_path / "whole", dump)["models"]["dump"]["diversity_tau"]
-    monkeypatch.setattr(measurement, "_AT_ONCE", 60)
+    monkeypatch.setattr(tally, "_WEIGHTS_AT_ONCE", 60)
     parts = analyze(tmp_path / "parts", dump)["models"]["dump"]["diversity_tau"]
     assert all(parts[kind][tau] == pytest.approx(whole[kind][tau], abs=1e-14) for kind in KINDS for tau in whole[kind])
 
@@ -231,10 +233,10 @@ def test_several_processes_count_the_same(tmp_path, gold, monkeypatch, capsys):
     (tmp_path / "tags").write_text("A B\nA , A\nA ,\nA B\n")
     options = ["--gold", gold, "--target-tags", tmp_path / "tags", "--shuffled", dump, "--min-count", "1"]
     whole = analyze(tmp_path / "whole", dump, *options)
-    monkeypatch.setattr(measurement, "_PART", 1)
-    monkeypatch.setattr(measurement, "_processors", lambda: 1)
+    monkeypatch.setattr(tally, "_SENTENCES_PER_PART", 1)
+    monkeypatch.setattr(tally, "_processors", lambda: 1)
     one = analyze(tmp_path / "one", dump, *options)
-    monkeypatch.setattr(measurement, "_processors", lambda: 2)
+    monkeypatch.setattr(tally, "_processors", lambda: 2)
     two = analyze(tmp_path / "two", dump, *options)
     assert one == two  # to the last bit
     for key in ("sparsity_heads", "null_rate_heads", "null_after_words", "null_after_tags", "alignment"):
@@ -264,7 +266,7 @@ def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path, capsys, monkey
     dump = write_dump(tmp_path / "dump")
     assert main(["analyze", dump, "--out", str(tmp_path / "out")]) == 1
     err = capsys.readouterr().err
-    assert "pip install fairseq-rela[figures]" in err and err.count("\n") == 1
+    assert 'pip install ".[figures]"' in err and err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert (analyze(tmp_path / "out", dump), (tmp_path / "out" / "report.html").exists())[1]
 

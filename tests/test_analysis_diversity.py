@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_rela.analysis.diversity import TAUS, head_diversity, query_diversity
-from fairseq_rela.analysis.sparsity import visible_positions
+from fairseq_rela.dump.zeros import visible_positions
 
 
 def test_distributions_that_do_not_overlap_differ_by_ln_of_their_number():

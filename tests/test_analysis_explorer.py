@@ -7,9 +7,12 @@ import pytest
 from analysis_samples import SENTENCES, random_weights, write_dump
 
 from fairseq_rela.analysis.nulls import null_rate
-from fairseq_rela.analysis.sparsity import sparsity_rate, visible_positions
+from fairseq_rela.analysis.sparsity import sparsity_rate
 from fairseq_rela.cli import main
+from fairseq_rela.dump.zeros import visible_positions
 from fairseq_rela.recording.dump import AttentionDump
+
+pytestmark = pytest.mark.slow
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -12,7 +12,6 @@ from fairseq_rela.analysis.filtering import (
     auroc_interval,
     candidates,
     combined_score,
-    kept,
     pair_score,
     selection,
     shuffled_targets,
@@ -79,15 +78,6 @@ def test_shuffling_by_length_swaps_neighbours():
     lengths = np.random.RandomState(0).randint(1, 60, 1000)
     apart = [np.median(np.abs(lengths - lengths[shuffled_targets(lengths, 0, match)])) for match in (False, True)]
     assert apart[1] <= 1 < 10 < apart[0]
-
-
-def test_kept():
-    values = np.array([0.5, np.nan, 0.1, 0.5, 0.9])
-    assert kept(values, keep=0.5).tolist() == [True, False, True, False, False]  # of equals the earlier
-    assert kept(values, keep=0.75).tolist() == [True, False, True, True, False]
-    assert kept(values, keep=1).tolist() == [True, False, True, True, True]
-    assert kept(values, keep=0).sum() == 0
-    assert kept(values, max_score=0.5).tolist() == [True, False, True, True, False]
 
 
 def features(seed=0, count=400, layers=2, heads=3):

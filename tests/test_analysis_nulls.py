@@ -16,8 +16,8 @@ from fairseq_rela.analysis.nulls import (
     null_rows,
     surprise,
 )
-from fairseq_rela.analysis.sparsity import visible_positions
 from fairseq_rela.analysis.words import merged
+from fairseq_rela.dump.zeros import visible_positions
 
 
 def test_hand_computed():

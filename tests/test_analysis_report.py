@@ -12,8 +12,9 @@ from analysis_samples import SENTENCES, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis import analyze_command
+from fairseq_rela.analysis import report_file
 from fairseq_rela.analysis.explorer import LEVELS, embedded, levels, packed
+from fairseq_rela.analysis.metrics import ModelMetrics, Rates, RunMetrics
 from fairseq_rela.analysis.report import report_html
 from fairseq_rela.cli import main
 
@@ -95,7 +96,7 @@ def test_report_is_kept_under_its_size(tmp_path, monkeypatch):
     options = ["--out", str(tmp_path / "out"), "--no-figures"]
     assert main(["analyze", dump, *options]) == 0
     whole = (tmp_path / "out" / "report.html").stat().st_size
-    monkeypatch.setattr(analyze_command, "MOST_BYTES", whole - 20_000)
+    monkeypatch.setattr(report_file, "MOST_BYTES", whole - 20_000)
     assert main(["analyze", dump, *options]) == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert len(page) < whole - 20_000
@@ -118,8 +119,9 @@ def test_sentences_asked_for(tmp_path):
 def test_policy_names_the_script_that_is_there():
     import hashlib
 
-    model = {"model": "m", "attention": {}, "sentences": 1, "layers": {}, "diversity_tau": {"cross": {"1": [0.5]}}}
-    page = report_html({"m": model}, "s", [], {"models": [1]})
+    rates = Rates({}, {}, {}, {}, {}, {}, diversity_tau={"cross": {"1": [0.5]}})
+    run = RunMetrics(model="m", attention={}, sentences=1, layers={}, dump="d", rates=rates)
+    page = report_html({"m": ModelMetrics([run], rates)}, "s", [], {"models": [1]})
     script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page

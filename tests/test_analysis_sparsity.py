@@ -6,7 +6,9 @@ import unhurried  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.sparsity import KINDS, sparsity_rate, visible_positions
+from fairseq_rela.analysis.sparsity import sparsity_rate
+from fairseq_rela.dump.zeros import visible_positions
+from fairseq_rela.kinds import KINDS
 
 WEIGHTS = np.array([[[1, 0, 0], [0, 0, 5], [0.1, 1e-30, 0]], [[0, 0, 0], [0, 0, 0], [0, 0, 0]]], dtype=np.float32)
 

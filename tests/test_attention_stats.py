@@ -20,15 +20,19 @@ from fairseq_runs import TRAINING, fairseq_generate, fairseq_train, free_port, t
 
 from fairseq_rela.attention.norms import Gated
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.recorder import find_attention, record_attention
+from fairseq_rela.recording.attention_modules import find_attention
+from fairseq_rela.recording.heads_probe import HeadsProbe, taker_of_heads
+from fairseq_rela.recording.recorder import record_attention
 from fairseq_rela.tasks import attention_stats
-from fairseq_rela.tasks.attention_stats import GATES, HEADS, SATURATED, count_weights, log_counts, warn_of_dead_heads
+from fairseq_rela.tasks.attention_counts import GATES, HEADS, SATURATED, add_heads, count_weights
+from fairseq_rela.tasks.attention_stats import log_counts
+from fairseq_rela.tasks.attention_warnings import warn_about_heads
 
 STATS = ["--task", "translation_attention", "--attn-stats"]
 SMALL = ["--encoder-layers", 2, "--decoder-layers", 2, "--encoder-embed-dim", 16, "--decoder-embed-dim", 16]
 SMALL += ["--encoder-attention-heads", 2, "--decoder-attention-heads", 2, "--no-epoch-checkpoints", "--max-epoch", 2]
 SMALL += ["--max-tokens-valid", 60, "--log-format", "json", "--max-tokens", 600]
-NAMES = ("sparsity", "null_rate", "dead_heads", "gate_saturation", "weight_scale")
+NAMES = ("sparsity", "null_rate", "dead_heads", "gate_saturation", "weight_scale", "largest_head_energy")
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +105,24 @@ def one_by_one(data, checkpoint, subset="valid"):
     """The same metrics of a subset, of plain loops over the rows of each sentence by itself."""
     model, cfg, task = load(data, checkpoint)
     task.load_dataset(subset, task_cfg=cfg.task)
-    dataset, rows, gates = task.dataset(subset), {}, {}
+    dataset, rows, gates, shares = task.dataset(subset), {}, {}, {}
 
     def keep(norm, inputs, output):
         z = inputs[0][:, 0]
         gates.setdefault(norm, []).append(torch.sigmoid(norm.gate * z).flatten())
 
+    def keep_shares(module):
+        def hook(_, inputs):
+            for z in inputs[0][:, 0].double():
+                energy = [float((head**2).sum()) for head in z.split(module.head_dim)]
+                if sum(energy):
+                    shares.setdefault(module, []).append([one / sum(energy) for one in energy])
+
+        return hook
+
     views = find_attention(model)
+    for module in {part.module for layers in views.values() for layer in layers.values() for part in layer}:
+        taker_of_heads(module).register_forward_pre_hook(keep_shares(module))
     for norm in model.modules():
         if isinstance(norm, Gated):
             norm.register_forward_hook(keep)
@@ -130,7 +145,9 @@ def one_by_one(data, checkpoint, subset="valid"):
             "dead_heads": sum(not any(map(any, head)) for head in heads.values()),
             "weight_scale": sum(nonzero) / len(nonzero),
         }
-        norms = [getattr(view.watch.module, "norm", None) for view in views[kind][layer]]
+        by_module = [np.mean(shares[part.module], axis=0) for part in views[kind][layer] if part.module in shares]
+        values["largest_head_energy"] = max(float(share.max()) for share in by_module)
+        norms = [getattr(part.module, "norm", None) for part in views[kind][layer]]
         if any(norm in gates for norm in norms):
             gate = torch.cat([part for norm in norms for part in gates[norm]])
             values["gate_saturation"] = ((gate < 0.05) | (gate > 0.95)).double().mean().item()
@@ -165,7 +182,7 @@ def test_by_hand():
     weights[0, 0, 1, 0, 0], weights[0, 1, 1, 0, 0] = -1.5, 0
     queries, keys = torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(), torch.tensor([[1, 1], [1, 0]]).bool()
     counts = count_weights(weights, queries, keys, causal=False)
-    assert counts.tolist() == [[8, 14, 2, 3.5, 0, 0, 2, 0]]
+    assert counts.tolist() == [[8, 14, 2, 3.5, 0, 0, 0, 2, 0, 0, 0, 0, 0]]
     assert shown("cross", counts) == {
         "attn_sparsity/cross_0": 0.8571,  # 12 of 14
         "attn_null_rate/cross_0": 0.75,  # 6 of 8
@@ -187,7 +204,7 @@ def test_by_hand():
 def test_the_future_is_not_seen():
     weights = torch.tensor([[0.0, 5], [0, 3]]).view(1, 1, 1, 2, 2)
     both = torch.ones(1, 2, dtype=torch.bool)
-    assert count_weights(weights, both, both, causal=True).tolist() == [[2, 3, 1, 3, 0, 0, 1]]
+    assert count_weights(weights, both, both, causal=True).tolist() == [[2, 3, 1, 3, 0, 0, 0, 1, 0, 0]]
 
 
 def test_a_layer_of_zeros_has_scale_0_and_one_of_another_sort_is_not_shown():
@@ -202,19 +219,67 @@ def test_a_layer_of_zeros_has_scale_0_and_one_of_another_sort_is_not_shown():
     }
 
 
-def test_the_warning_names_kind_layer_and_heads():
-    alive = [[9.0] * HEADS + [1, 1, 1]] * 2
-    some = [[9.0] * HEADS + [1, 0, 1], [9.0] * HEADS + [0, 1, 0]]
+def probed(z, heads=2):
+    """A probe that has seen z (T, B, d)."""
+    probe = HeadsProbe(heads)
+    probe(torch.nn.Identity(), (torch.tensor(z),))
+    return probe
+
+
+def test_energy_by_hand():
+    """Two heads of width 2. The shares are means over queries, not over the sum of their squares."""
+    probe = probed([[[3.0, 0, 0, 4]], [[1e30, 0, 0, 0]], [[0.0, 0, 0, 0]], [[0.0, 1, 0, 0]]])
+    row = torch.zeros(HEADS + 6, dtype=torch.float64)
+    row[0] = 8
+    add_heads(row, [probe], torch.tensor([[True, True, True, False]]))  # the last query is padding
+    assert row[HEADS + 2 :].tolist() == pytest.approx([1.36, 0.64, 0, 0])  # 9/25 + 1, 16/25
+    assert shown("cross", row.view(1, -1))["attn_largest_head_energy/cross_0"] == 0.68
+
+
+def test_values_that_are_not_finite_are_counted_by_head():
+    probe = probed([[[1.0, 2, float("nan"), 0]], [[1.0, 0, 0, float("-inf")]], [[1.0, 0, 0, 0]]])
+    row = torch.zeros(HEADS + 6, dtype=torch.float64)
+    add_heads(row, [probe], torch.tensor([[True, True, True]]))
+    assert row[HEADS + 2 :].tolist() == [1, 0, 0, 2]  # energy of the only query that has one; broken queries
+
+
+def test_half_precision_is_squared_in_float32():
+    probe = HeadsProbe(2)
+    probe(torch.nn.Identity(), (torch.tensor([[[60000.0, 0, 0, 60000.0]]], dtype=torch.float16),))
+    assert probe.energy.tolist() == [[[0.5, 0.5]]] and not probe.broken.any()
+
+
+def counted(attending, energy=None, broken=None):
+    """A row of counts of 8 queries and 3 heads."""
+    energy = [8 / 3] * 3 if energy is None else energy
+    return [8.0 * 3, 9, 9, 9, 0, 0, 8, *attending, *energy, *(broken or [0, 0, 0])]
+
+
+def test_the_warnings_name_kind_layer_and_heads():
+    alive = [counted([1, 1, 1])] * 2
+    some = [counted([1, 0, 1]), counted([0, 1, 0])]
+    weak = [counted([1, 1, 0], energy=[7.999, 0.001, 0])]
+    ill = [counted([1, 1, 1], broken=[0, 2, 1]), counted([1, 1, 1], broken=[1, 1, 1])]
     with logged() as found:
-        warn_of_dead_heads({"encoder": np.array(alive)})
+        warn_about_heads({"encoder": np.array(alive)})
         assert found["warnings"] == []
-        warn_of_dead_heads({"decoder": np.array(alive), "cross": np.array(some)})
-        warn_of_dead_heads({"cross": np.array(some)[:1]})
-    several, one = found["warnings"]
+        warn_about_heads({"decoder": np.array(alive), "cross": np.array(some)})
+        warn_about_heads({"cross": np.array(some)[:1]})
+        warn_about_heads({"encoder": np.array(weak)})
+        warn_about_heads({"cross": np.array(ill), "encoder": np.array(alive), "decoder": np.array(alive + ill[:1])})
+    several, one, nothing, little, nan = found["warnings"]
     assert several == (
         "3 heads attended to nothing in the whole validation: cross layer 0 head 1; cross layer 1 heads 0, 2"
     )
     assert one == "1 head attended to nothing in the whole validation: cross layer 0 head 1"
+    assert nothing == "1 head attended to nothing in the whole validation: encoder layer 0 head 2"
+    assert (
+        little == "1 head had less than 0.1% of the energy of the layer in the whole validation: encoder layer 0 head 1"
+    )
+    assert nan == (
+        "7 heads gave NaN or infinite values (the cause is in the first of these): cross layer 0 heads 1, 2; "
+        "cross layer 1 heads 0, 1, 2; decoder layer 2 heads 1, 2"
+    )
 
 
 # --- fairseq's commands ---
@@ -262,7 +327,7 @@ def test_any_transformer(data, tmp_path, name):
     assert {key.split("/")[1] for key in found} == places
     assert any("gate" in key for key in found) == (name != "stock")
     if name == "stock":
-        assert not any(value for key, value in found.items() if "weight_scale" not in key)
+        assert not any(value for key, value in found.items() if "weight_scale" not in key and "energy" not in key)
 
 
 @pytest.mark.parametrize("break_mode", ["eos", "none"])
@@ -380,6 +445,29 @@ def test_a_dead_head_is_counted_and_told_of(data, rela, dying, tmp_path):
         assert found["warnings"] == [DEATH, DEATH]  # of each subset
         dead = {key: value for key, value in telemetry(found["valid"][0]).items() if "dead" in key}
         assert dead.pop("attn_dead_heads/cross_0") == 1 and len(dead) == 5 and not any(dead.values())
+
+
+def test_a_head_whose_values_break_is_told_of(data, rela, tmp_path):
+    """Head 1 of the decoder's layer 1 overflows. The heads after it are not finite either, and are named after it."""
+    ill = state(rela[0] / "checkpoint_last.pt")
+    ill["model"]["decoder.layers.1.self_attn.v_proj.bias"][8:] = float("inf")
+    torch.save(ill, str(tmp_path / "ill.pt"))
+    found = validated(data, tmp_path / "ill.pt")
+    (warning,) = [line for line in found["warnings"] if "NaN" in line]
+    assert "gave NaN or infinite values (the cause is in the first of these): decoder layer 1 head 1; cross" in warning
+
+
+def test_a_head_that_gives_nothing_is_told_of(data, rela, tmp_path):
+    """It attends, but its values are 0: the null rate does not show that."""
+    weak = state(rela[0] / "checkpoint_last.pt")
+    for part in ("weight", "bias"):
+        weak["model"][f"encoder.layers.0.self_attn.v_proj.{part}"][:8] = 0
+    torch.save(weak, str(tmp_path / "weak.pt"))
+    found = validated(data, tmp_path / "weak.pt")
+    assert found["warnings"] == [
+        "1 head had less than 0.1% of the energy of the layer in the whole validation: encoder layer 0 head 0"
+    ]
+    assert telemetry(found["valid"][0])["attn_largest_head_energy/encoder_0"] == 1
 
 
 def train_in_a_group(arguments, answer):

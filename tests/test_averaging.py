@@ -75,7 +75,7 @@ def test_bad_input_is_told_in_a_line_and_harms_nothing(tmp_path, capsys):
     content = (tmp_path / "good.pt").read_bytes()
     for name, damaged in (("cut.pt", content[: len(content) // 2]), ("empty.pt", b""), ("text.pt", b"no checkpoint\n")):
         (tmp_path / name).write_bytes(damaged)
-        assert f"{name}: not a whole checkpoint" in refused(capsys, tmp_path, good, tmp_path / name)
+        assert f"{name}: not a complete checkpoint" in refused(capsys, tmp_path, good, tmp_path / name)
     assert "missing.pt: no such checkpoint file" in refused(capsys, tmp_path, good, tmp_path / "missing.pt")
     shape = save(tmp_path / "shape.pt", [1.0, 2.0, 3.0])
     assert "'weight' has shapes [3] and [2]" in refused(capsys, tmp_path, good, shape)
@@ -91,7 +91,7 @@ def test_bad_input_is_told_in_a_line_and_harms_nothing(tmp_path, capsys):
 
 def test_an_output_directory_that_is_not_there(tmp_path, capsys):
     status, printed = run(capsys, save(tmp_path / "a.pt", [1.0]), "--output", tmp_path / "none" / "out.pt")
-    assert status == 1 and "there is no directory" in printed.err
+    assert status == 1 and "does not exist" in printed.err
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, capsys, monkeypatch):

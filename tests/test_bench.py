@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -25,6 +28,7 @@ def threads_given_back():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, cases",
     [
@@ -43,6 +47,8 @@ def threads_given_back():
                 "op/T16/full/fwdbwd",
                 "op/T16/causal/fwd",
                 "op/T16/causal/fwdbwd",
+                "op/norm/fwd/plain torch",
+                "op/norm/fwdbwd/plain torch",
             ],
             marks=needs_sdpa,
         ),
@@ -65,10 +71,11 @@ def test_cases_table_and_file(tmp_path, capsys, words, cases):
     assert [row["case"] for row in rows] == cases
     printed = capsys.readouterr().out
     for row in rows:
-        assert set(row) == {"case", "unit", "ours_s", "baseline_s", "ratio", "spread"}
-        assert row["unit"] == ("bytes" if "memory" in row["case"] else "s")
-        assert row["ratio"] == pytest.approx(row["baseline_s"] / row["ours_s"])
-        assert row["ours_s"] > 0 and row["spread"] >= 0 and f"\n{row['case']} " in printed
+        unit = "bytes" if "memory" in row["case"] else "s"
+        ours, baseline = f"ours_{unit}", f"baseline_{unit}"
+        assert set(row) == {"case", "unit", ours, baseline, "ratio", "spread"} and row["unit"] == unit
+        assert row["ratio"] == pytest.approx(row[baseline] / row[ours])
+        assert row[ours] > 0 and row["spread"] >= 0 and f"\n{row['case']} " in printed
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     assert "limit" in printed and "geometric mean" in printed
     heads = [line for line in printed.splitlines() if line.startswith("case ")]
@@ -80,6 +87,32 @@ def test_cases_table_and_file(tmp_path, capsys, words, cases):
     if words[0] == "train":
         # two vectors in each of the 12 attentions of the tiny size
         assert f"(+{2 * 12 * 128:,})" in printed
+
+
+@needs_sdpa
+@pytest.mark.parametrize(
+    "words, case",
+    [
+        (["op", "--lengths", "8", "--rows", "64", "--width", "8", "--sdpa", "auto", "flash"], "op/T8/full/fwd/flash"),
+        (["train", *TINY, "--lengths", "6", "--tokens", "12", "--entmax-lengths"], "train/6"),
+        (["decode", *TINY, "--lengths", "3", "--output-length", "2"], "decode/3"),
+        (["memory", "--lengths", "64", "--heads", "1"], "memory/T64"),
+        (["lm", *TINY, "--lengths", "16", "--mode", "eval"], "lm/T16/time"),
+    ],
+)
+def test_half_precision_and_a_report_to_send(tmp_path, monkeypatch, words, case):
+    path = tmp_path / "report.md"
+    command = ["bench", *words, "--repeats", "1", "--dtype", "bf16", "--device", "cpu", "--report", str(path)]
+    monkeypatch.setattr(sys, "argv", ["fairseq-rela", *command])
+    assert main(command) == 0
+    lines = path.read_text().splitlines()
+    assert lines[0] == f"# fairseq-rela bench {words[0]}" and "- dtype: bf16" in lines
+    assert any(line.startswith("- device: cpu (") for line in lines)
+    assert f"- torch: {torch.__version__}" in lines and f"- command: `fairseq-rela {' '.join(command)}`" in lines
+    (row,) = (line for line in lines if line.startswith(f"| {case} |"))
+    ours, baseline, unit, ratio = (cell.strip() for cell in row.split("|")[2:6])
+    assert float(ratio) == pytest.approx(float(baseline) / float(ours), abs=0.01)
+    assert unit == ("bytes" if words[0] == "memory" else "s")
 
 
 def test_runs_are_interleaved_after_a_warm_up():
@@ -96,6 +129,7 @@ def test_result():
     assert result.as_json() == {"case": "train/25", "unit": "s", **numbers}
     result = timing.result("memory/T8", [4.0, 1.0, 2.0], [2.0, 2.0, 2.0], unit="bytes")
     assert result == ("memory/T8", 2.0, 2.0, 0.75, None, "bytes") and result.ratio == 1.0
+    assert set(result.as_json()) == {"case", "unit", "ours_bytes", "baseline_bytes", "ratio", "spread"}
     assert timing.interquartile_range([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
     assert timing.interquartile_range([1.0]) == 0.0
 
@@ -103,10 +137,10 @@ def test_result():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--json", "/nowhere/at/all.json"], "there is no directory /nowhere/at"),
+        (["--json", "/nowhere/at/all.json"], "the directory /nowhere/at does not exist"),
         (["--device", "abacus"], "--device abacus"),
-        (["--repeats", "0"], "--repeats 0: give at least 1"),
-        (["--lengths", "0"], "--lengths 0: give at least 1"),
+        (["--repeats", "0"], "--repeats 0: give 1 to"),
+        (["--lengths", "0"], "--lengths 0: give 1 to"),
     ],
 )
 def test_bad_input_is_told_in_one_line_before_anything_is_measured(capsys, flags, message):
@@ -123,6 +157,7 @@ def test_an_unknown_attention_is_answered_with_those_there_are(capsys, bench):
     assert ("rela_g_cross_only" in error) == (bench != "lm")  # a language model has nothing to cross to
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells what is free")
 def test_what_finds_no_memory_is_shown_as_that_and_not_timed(tmp_path, capsys):
     out, words = str(tmp_path / "out.json"), [*TINY, "--lengths", "600", "--memory-limit", "0.001"]
@@ -130,7 +165,8 @@ def test_what_finds_no_memory_is_shown_as_that_and_not_timed(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.count("no memory     no memory       -       -       -") == 2
     assert "ratios to softmax, memory: -" in printed
-    assert [row["ours_s"] for row in json.loads((tmp_path / "out.json").read_text())] == [None, None]
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert [row[f"ours_{row['unit']}"] for row in rows] == [None, None]
 
 
 def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
@@ -143,7 +179,7 @@ def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
     parser = argparse.ArgumentParser()
     lm.add_arguments(parser)
     args = parser.parse_args([*TINY[:4], "--lengths", "32", "64"])
-    args.repeats = 2
+    args.repeats, args.dtype = 2, "fp32"
     found = {r.case: r for (r,) in lm.results(args, torch.device("cpu"))}
     assert list(found) == ["lm/T32/memory", "lm/T64/memory", "lm/T32/time", "lm/T64/time"]
     assert found["lm/T32/memory"].ratio == 1.0 and found["lm/T32/time"].ratio > 0
@@ -155,8 +191,9 @@ def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
     assert ours == ((32, 64), (0.001, 0.001)) and stock == ((32,), (0.001,))
 
 
+@pytest.mark.slow
 def test_memory_of_evaluation():
-    how = {"size": "tiny", "vocabulary": 40, "mode": "eval", "dropout": 0.1}
+    how = {"size": "tiny", "vocabulary": 40, "mode": "eval", "dropout": 0.1, "dtype": "fp32"}
     question = ("stock", 2048, how, None, "cpu", 1)
     found = memory.in_process("fairseq_rela.bench.lm", "stock at T = 2048", *question)
     assert found > 2048 * 2048 * 4  # its future mask, at least
@@ -182,7 +219,7 @@ def test_why_a_process_that_measures_ended(tmp_path, monkeypatch, code, kind):
 def test_a_plot_without_matplotlib(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["bench", "decode", "--plot", str(tmp_path / "a.png")]) == 1
-    assert capsys.readouterr().err.strip().endswith("pip install fairseq-rela[figures], or leave --plot out")
+    assert capsys.readouterr().err.strip().endswith('pip install ".[figures]", or leave --plot out')
 
 
 @pytest.mark.parametrize(
@@ -216,3 +253,14 @@ def test_decoding_speed_by_source_length():
         "stock transformer": ((10, 20), (4.0, 2.5)),
         "entmax15": ((10, 20), (1.0, 2.0)),
     }
+
+
+@needs_sdpa
+@pytest.mark.slow
+def test_the_script_that_measures_everything(tmp_path):
+    script = Path(__file__).parent.parent / "examples" / "gpu_report.sh"
+    env = {**os.environ, "SMALL": "1", "DEVICE": "cpu", "PYTHON": sys.executable}
+    subprocess.run(["bash", str(script), str(tmp_path / "report.md")], env=env, check=True, capture_output=True)
+    titles = [line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("# ")]
+    assert titles == [f"# fairseq-rela bench {name}" for name in ("op", "train", "decode", "memory")]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

@@ -5,6 +5,8 @@ import csv
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 CORPUS = "--train 200 --valid 20 --test 20 --noise 40 --max-clauses 1 --lexicon 50"
 TINY = "--encoder-layers 1 --decoder-layers 1 --num-workers 0".split()
 
@@ -45,7 +47,7 @@ def test_warm_start(recipe, toy):
 LANGUAGE_MODEL = {"CONTEXT": "64", "TOKENS_PER_UPDATE": "500", "MAX_TOKENS": "250"}
 
 
-def test_language_models_are_trained_alike_and_their_perplexity_printed(recipe, toy):
+def test_language_models_are_trained_alike_and_their_perplexity_printed(recipe, toy, plugin):
     words = ["beyond/language_model.sh", "toy", "--decoder-layers", "1", "--num-workers", "0"]
     printed = recipe(*words, **toy, **LANGUAGE_MODEL)
     table = [line.split("\t") for line in printed.splitlines() if "\t" in line]
@@ -74,7 +76,7 @@ def test_what_the_language_models_recipe_would_do(recipe, tmp_path):
     assert not (tmp_path / "out").exists()
     training = [line for line in printed.splitlines() if " fairseq-train " in line]
     assert len(training) == 2 and printed.count(" fairseq-eval-lm ") == 6
-    assert "--arch transformer_lm_softmax_iwslt_de_en --task" in training[1]
+    assert "--arch transformer_lm_softmax_iwslt_de_en --share" in training[1]
     assert "--decoder-ffn-embed-dim 1024" in training[0] and "--decoder-attention-heads 4" in training[0]
 
 

@@ -9,7 +9,7 @@ from fairseq_rela.errors import InputError
 
 
 def test_rows_are_those_of_the_papers_table():
-    assert {row.table1_row: name for name, row in CATALOG.items()} == {
+    assert {row.table1_row: name for name, row in CATALOG.items() if row.table1_row is not None} == {
         1: "softmax",
         2: "sparsemax",
         3: "entmax15",
@@ -21,6 +21,12 @@ def test_rows_are_those_of_the_papers_table():
         9: "rela_g_gelu",
         10: "rela_g_leaky_relu",
     }
+
+
+def test_centred_rows_are_rela_with_centred_keys_and_one_size():
+    for name, plain in (("rela_gc", "rela_g"), ("rela_ic", "rela_i")):
+        assert CATALOG[name] == CATALOG[plain]._replace(table1_row=None, centred=True, unit=True)
+    assert not any(row.centred or row.unit for row in CATALOG.values() if row.table1_row is not None)
 
 
 def test_every_row_names_an_activation_and_a_norm():

@@ -10,7 +10,7 @@ import torch
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from fairseq_rela.checkpoints import SAFELY
+from fairseq_rela.checkpoints import SAFE_LOADING
 
 
 class RunsCode:
@@ -18,7 +18,7 @@ class RunsCode:
         return os.system, ("true",)
 
 
-@pytest.mark.skipif(not SAFELY, reason="this torch cannot be asked to load safely")
+@pytest.mark.skipif(not SAFE_LOADING, reason="this torch cannot be asked to load safely")
 def test_what_would_run_code_is_refused(tmp_path):
     torch.save({"model": {}, "args": RunsCode()}, str(tmp_path / "evil.pt"))
     with pytest.raises(pickle.UnpicklingError, match="system"):

@@ -12,7 +12,7 @@ from fairseq_rela.cli import COMMANDS, main
 def test_without_a_command_it_lists_them(capsys):
     assert main([]) == 0
     listed = capsys.readouterr().out
-    for name, (_, help_line) in COMMANDS.items():
+    for name, help_line in COMMANDS.items():
         assert name in listed and help_line.split()[0] in listed
 
 

@@ -24,8 +24,8 @@ from test_stacks import OTHER
 
 from fairseq_rela.attention.norms import RMSNorm
 from fairseq_rela.cli import main
-from fairseq_rela.conversion import begin_norms, heads_rms
-from fairseq_rela.models.transformer_rela import FUSED_COPIES
+from fairseq_rela.conversion import heads_rms, initialise_norms
+from fairseq_rela.models.layers import FUSED_COPIES
 
 # sizes that no architecture has, each side with its own
 SMALL = """
@@ -87,7 +87,8 @@ def convert(capsys, source, to, output):
     assert main(["convert", "--from", str(source), "--to", to, "--output", str(output)]) == 0
     printed = capsys.readouterr().out
     words = shlex.split(printed.splitlines()[1])
-    assert words[:2] == ["fairseq-train", "DATA"] and words[-3:] == ["--finetune-from-model", str(output), "…"]
+    assert words[:2] == ["fairseq-train", "DATA"] and words[-5:-3] == ["--finetune-from-model", str(output)]
+    assert words[-3:] == ["--required-batch-size-multiple", "1", "…"]
     return words[4:-1]
 
 
@@ -151,6 +152,7 @@ def test_the_default_output_is_beside_the_source_and_always_the_same(stock, tmp_
     assert same(load(tmp_path / "2.pt")["model"], load(tmp_path / "3.pt")["model"])
 
 
+@pytest.mark.slow
 def test_language_models(lm_data, stock_lm, tmp_path, capsys):
     convert(capsys, stock_lm, "softmax", tmp_path / "softmax.pt")
     assert lm_loss(tmp_path / "softmax.pt", lm_data) == pytest.approx(lm_loss(stock_lm, lm_data), abs=1e-4)
@@ -183,6 +185,7 @@ def old_style(checkpoint, **flags):
     return {**rest, "args": argparse.Namespace(**{**args, **flags})}
 
 
+@pytest.mark.slow
 def test_old_checkpoints_with_args(data, stock, lm_data, stock_lm, tmp_path, capsys):
     torch.save(old_style(load(stock)), str(tmp_path / "old.pt"))
     convert(capsys, stock, "rela_g", tmp_path / "of_new.pt")
@@ -229,7 +232,7 @@ def test_new_heads_are_as_large_as_those_of_softmax(build, to):
     with torch.no_grad():
         softmax.encoder.layers[1].self_attn.v_proj.weight.mul_(20)
     rms = heads_rms(softmax, 34, 34)
-    begin_norms(model, rms)
+    initialise_norms(model, rms)
     assert set(rms) == {f"{side}.layers.{i}.self_attn" for side in ("encoder", "decoder") for i in (0, 1)} | {
         f"decoder.layers.{i}.encoder_attn" for i in (0, 1)
     }
@@ -259,14 +262,14 @@ def refused(capsys, tmp_path, source, to="rela_g", **paths):
 def test_bad_values_are_told_in_a_line(stock, stock_lm, tmp_path, capsys):
     assert "missing.pt: no such checkpoint file" in refused(capsys, tmp_path, tmp_path / "missing.pt")
     (tmp_path / "cut.pt").write_bytes(stock.read_bytes()[:5000])
-    assert "cut.pt: not a whole checkpoint" in refused(capsys, tmp_path, tmp_path / "cut.pt")
+    assert "cut.pt: not a complete checkpoint" in refused(capsys, tmp_path, tmp_path / "cut.pt")
     torch.save({"model": {}}, str(tmp_path / "bare.pt"))
     assert "does not say what its model is" in refused(capsys, tmp_path, tmp_path / "bare.pt")
     assert "unknown attention 'rela'; known are softmax, sparsemax" in refused(capsys, tmp_path, stock, "rela")
-    assert "is a language model, which has no rela_g_cross_only" in refused(
+    assert "is a language model, for which there is no rela_g_cross_only" in refused(
         capsys, tmp_path, stock_lm, "rela_g_cross_only"
     )
-    assert "there is no directory" in refused(capsys, tmp_path, stock, output=tmp_path / "none" / "out.pt")
+    assert "does not exist" in refused(capsys, tmp_path, stock, output=tmp_path / "none" / "out.pt")
     assert "is the checkpoint to convert" in refused(capsys, tmp_path, tmp_path / "out.pt")
     fairseq_flags = old_style(load(stock), arch="of_another_plugin")
     torch.save(fairseq_flags, str(tmp_path / "unknown.pt"))
@@ -279,7 +282,7 @@ def test_what_is_no_softmax_transformer_is_told_in_a_line(data, stock, tmp_path,
     assert "its cross attention is rela_g; only softmax is converted" in said
     run_training(data, tmp_path / "lstm", "--arch", "lstm", "--lr", 0.1, "--max-update", 1)
     said = refused(capsys, tmp_path, tmp_path / "lstm" / "checkpoint_last.pt")
-    assert "'lstm' is no Transformer that can be converted; it has no self-attention" in said
+    assert "'lstm' is not a Transformer that can be converted; it has no self-attention" in said
 
     def changed(change):
         checkpoint = load(stock)
@@ -291,15 +294,16 @@ def test_what_is_no_softmax_transformer_is_told_in_a_line(data, stock, tmp_path,
         lambda state, flags: setattr(flags, "encoder_ffn_embed_dim", 56)
     )
     assert "it has a 'encoder.layers.1." in changed(lambda state, flags: setattr(flags, "encoder_layers", 1))
-    assert "'transformer' is no Transformer that can be converted; it has a 'decoder.embed_length.weight'" in changed(
-        lambda state, flags: state.update({"decoder.embed_length.weight": torch.zeros(2)})
+    assert (
+        "'transformer' is not a Transformer that can be converted; it has a 'decoder.embed_length.weight'"
+        in changed(lambda state, flags: state.update({"decoder.embed_length.weight": torch.zeros(2)}))
     )
     assert "it has no 'decoder.layers.0.encoder_attn.q_proj.weight'" in changed(
         lambda state, flags: state.pop("decoder.layers.0.encoder_attn.q_proj.weight")
     )
     assert "it has no 'decoder.embed_tokens.weight'" in changed(lambda s, flags: s.pop("decoder.embed_tokens.weight"))
     said = changed(lambda state, flags: setattr(flags, "encoder_attention_heads", 5))
-    assert "no transformer_rela can be built with its flags (InputError: width 32 is not divisible by 5 heads" in said
+    assert "a transformer_rela cannot be built with its flags (InputError: width 32 is not divisible by 5 heads" in said
 
 
 # run there: train stock softmax (if asked) and score the references, with its own fairseq and torch

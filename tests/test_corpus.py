@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fairseq_rela import cli
 from fairseq_rela.corpus import grammar as grammar_module
 from fairseq_rela.corpus import writing
-from fairseq_rela.corpus.command import check
 from fairseq_rela.corpus.grammar import CLAUSES, GRAMMAR, RULES, Grammar, Sentence
 from fairseq_rela.corpus.lexicon import FEATURES, MORPHEMES, SHARES, Lexicon, Word, pick
 from fairseq_rela.corpus.noise import NOISE, labels, noisy_target
-from fairseq_rela.corpus.writing import Options, rows, split_of, write_corpus
+from fairseq_rela.corpus.options import Options, check
+from fairseq_rela.corpus.writing import rows, split_of, write_corpus
 from fairseq_rela.errors import InputError
 
 SMALL = Options(train=60, valid=5, test=5, noise=16, lexicon=60)
@@ -523,7 +523,7 @@ def test_the_same_corpus_is_not_written_twice(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == f"{tmp_path}: 20 train, 2 valid, 2 test sentence pairs\n"
     monkeypatch.setattr(Grammar, "sentence", lambda self, random: 1 / 0)
     assert command(tmp_path) == 0
-    assert capsys.readouterr().out == f"{tmp_path} already holds this corpus: nothing to do\n"
+    assert capsys.readouterr().out == f"{tmp_path} already has this corpus: nothing to do\n"
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,7 @@ def test_another_corpus_is_in_the_way(tmp_path, capsys, flags, said):
     before = contents(tmp_path)
     capsys.readouterr()
     assert command(tmp_path, *flags) == 1
-    end = ": name another directory, or --force\n"
+    end = ": give another directory, or --force\n"
     assert capsys.readouterr().err == "fairseq-rela toy-corpus: " + said.format(out=tmp_path) + end
     assert contents(tmp_path) == before
     assert command(tmp_path, *flags, "--force") == 0
@@ -559,7 +559,7 @@ def test_force_takes_the_old_corpus_away(tmp_path):
 def test_a_foreign_file_is_in_the_way(tmp_path, capsys, name, text):
     (tmp_path / name).write_text(text)
     assert command(tmp_path) == 1
-    said = f"{tmp_path / name} exists and is no file of a toy corpus: name another directory, or --force\n"
+    said = f"{tmp_path / name} exists and is not a file of a toy corpus: give another directory, or --force\n"
     assert capsys.readouterr().err == "fairseq-rela toy-corpus: " + said
     assert contents(tmp_path) == {name: text.encode()}
     assert command(tmp_path, "--force") == 0
@@ -584,8 +584,8 @@ def test_a_corpus_with_a_file_missing(tmp_path, capsys):
         ({"lexicon": 49}, "--lexicon 49 is too small: give at least 50"),
         ({"max_clauses": 0}, "--max-clauses 0 is too small: give at least 1"),
         ({"max_clauses": 7}, "--max-clauses 7 is too large: give at most 6"),
-        ({"source_lang": "a.b"}, "--source-lang 'a.b' is no suffix"),
-        ({"target_lang": "align"}, "--target-lang 'align' is no suffix"),
+        ({"source_lang": "a.b"}, "--source-lang 'a.b' is not a suffix"),
+        ({"target_lang": "align"}, "--target-lang 'align' is not a suffix"),
         ({"target_lang": "src"}, "--source-lang and --target-lang are both src"),
         ({"train": 0, "valid": 0, "test": 0}, "all 0"),
         ({"test": 10**18, "lexicon": 50, "max_clauses": 1}, "--test 1000000000000000000 is too large"),
@@ -605,7 +605,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").write_text("")
     assert command(tmp_path / "file") == 1
-    assert capsys.readouterr().err == f"fairseq-rela toy-corpus: {tmp_path / 'file'} is a file: name a directory\n"
+    assert capsys.readouterr().err == f"fairseq-rela toy-corpus: {tmp_path / 'file'} is a file: give a directory\n"
 
 
 def test_help_names_every_option(capsys):
@@ -621,7 +621,7 @@ def test_help_names_every_option(capsys):
 
 def test_only_the_standard_library_is_needed():
     code = (
-        "import sys, fairseq_rela.corpus.command; "
+        "import sys, fairseq_rela.commands.toy_corpus; "
         "print(sorted({'numpy', 'torch', 'fairseq', 'tqdm'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"[]\n"

@@ -39,7 +39,7 @@ def test_info(path, capsys):
     assert rows["option beam"] == "4" and rows["option gen_subset"] == '"test"'
     assert rows["shards"] == "0 (3 records), 1 (1 records)"
     assert "in 3 files" in rows["size"]
-    assert rows["verified"] == "every sentence is as it was written"
+    assert rows["verified"] == "every sentence is undamaged"
 
 
 def test_info_json(path, capsys):
@@ -131,7 +131,7 @@ def test_export_where_layers_differ(tmp_path, capsys):
     [
         (["--sentence", "7"], "no sentence 7 in this dump; it holds 4 records, ids 0 to 2"),
         (["--sentence", "0", "--rank", "3"], "no sentence 0, rank 3 in this dump"),
-        (["--kinds", "self"], "no such kind of attention: self (there are encoder, decoder, cross)"),
+        (["--kinds", "self"], "no such kind of attention: self (known are encoder, decoder, cross)"),
         (["--bertviz", "/nowhere/view.json"], "/nowhere/view.json: cannot be written: No such file or directory"),
     ],
 )
@@ -145,7 +145,7 @@ def test_export_errors(path, tmp_path, capsys, options, message):
 def test_export_of_nothing(tmp_path, capsys):
     write_dump(tmp_path / "empty", [])
     assert main(["dump-export", str(tmp_path / "empty"), "--bertviz", str(tmp_path / "v")]) == 1
-    assert "holds no sentence yet" in capsys.readouterr().err
+    assert "has no sentence yet" in capsys.readouterr().err
     write_dump(tmp_path / "cross", [1], make_info(kinds=["cross"]))
     assert main(["dump-export", str(tmp_path / "cross"), "--kinds", "encoder", "--bertviz", str(tmp_path / "v")]) == 1
     assert "no encoder attention in this dump" in capsys.readouterr().err

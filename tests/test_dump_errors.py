@@ -54,7 +54,7 @@ def test_an_ensemble_is_several_dumps(tmp_path):
 def test_dump_json_damaged(tmp_path, text):
     write_dump(tmp_path, [1])
     (tmp_path / "dump.json").write_text(text, encoding="utf-8")
-    with refuses(r"dump\.json: damaged, or not a dump's"):
+    with refuses(r"dump\.json: damaged, or not of a dump"):
         AttentionDump(tmp_path)
     with refuses(r"dump\.json: damaged", tmp_path):
         DumpWriter(tmp_path, make_info(), resume=True)
@@ -64,14 +64,14 @@ def test_dump_json_of_a_later_format(tmp_path):
     write_dump(tmp_path, [1])
     text = (tmp_path / "dump.json").read_text()
     (tmp_path / "dump.json").write_text(text.replace('"format": 1', '"format": 2'))
-    with refuses("in another format than 1"):
+    with refuses("its format is not 1"):
         AttentionDump(tmp_path)
 
 
 def test_dump_json_gone(tmp_path):
     write_dump(tmp_path, [1])
     (tmp_path / "dump.json").unlink()
-    with refuses(r"dump\.json: missing, though segments", tmp_path):
+    with refuses(r"dump\.json: missing, although segments", tmp_path):
         DumpWriter(tmp_path, make_info(), resume=True)
 
 
@@ -79,7 +79,7 @@ def test_dump_json_gone(tmp_path):
 def test_dump_json_of_another_dump(tmp_path, changes):
     write_dump(tmp_path, [1])
     (tmp_path / "dump.json").write_text(make_info(**changes).to_json())
-    with refuses(r"shard0-00000\.npz: not of this dump"):
+    with refuses(r"shard0-00000\.npz: does not belong to this dump"):
         AttentionDump(tmp_path)
 
 
@@ -146,12 +146,12 @@ def test_a_tuple_among_the_options_is_no_difference(tmp_path):
 
 def test_a_dump_is_there_and_resume_was_not_asked(tmp_path):
     write_dump(tmp_path, [1, 2])
-    with refuses("already holds a dump, 2 sentences of shard 0; give --attn-dump-resume", tmp_path):
+    with refuses("already has a dump, 2 sentences of shard 0; give --attn-dump-resume", tmp_path):
         DumpWriter(tmp_path, make_info())
 
 
 def test_no_such_kind():
-    with refuses(r"no such kind of attention: self \(there are encoder, decoder, cross\)"):
+    with refuses(r"no such kind of attention: self \(known are encoder, decoder, cross\)"):
         make_info(kinds=["self"])
     with refuses("at least one kind"):
         DumpInfo("m", {})
@@ -160,12 +160,12 @@ def test_no_such_kind():
 def test_an_id_twice(tmp_path):
     with DumpWriter(tmp_path, make_info()) as writer:
         add_sentence(writer, 1)
-        with refuses("sentence 1 is there already"):
+        with refuses("sentence 1 is in the dump already"):
             add_sentence(writer, 1)
         add_sentence(writer, 1, rank=1)
-        with refuses("sentence 1, rank 1, is there already"):
+        with refuses("sentence 1, rank 1, is in the dump already"):
             add_sentence(writer, 1, rank=1)
-    with DumpWriter(tmp_path, make_info(), shard=3) as writer, refuses("sentence 1 is there already"):
+    with DumpWriter(tmp_path, make_info(), shard=3) as writer, refuses("sentence 1 is in the dump already"):
         add_sentence(writer, 1)  # of another shard
 
 
@@ -213,7 +213,7 @@ def test_shapes_must_agree(tmp_path):
 def test_a_segment_missing(tmp_path):
     write_dump(tmp_path, range(4), segment_bytes=1)
     (tmp_path / "shard0-00001.npz").unlink()
-    with refuses(r"shard0-00001\.npz: missing, though later segments are there"):
+    with refuses(r"shard0-00001\.npz: missing, although later segments are there"):
         AttentionDump(tmp_path)
     with refuses("missing", tmp_path):
         DumpWriter(tmp_path, make_info(), resume=True)

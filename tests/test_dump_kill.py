@@ -2,13 +2,15 @@
 
 import os
 import random
-import time
 
 import numpy as np
 import pytest
 from dump_samples import add_sentence, assert_holds, make_info, start_python, write_dump
+from waiting import HANGS, files, until
 
 from fairseq_rela.recording.dump import AttentionDump, DumpWriter
+
+pytestmark = pytest.mark.slow
 
 WRITE = """
 import sys
@@ -23,27 +25,39 @@ with DumpWriter(path, make_info(), shard=shard, resume=True, segment_bytes=6000)
 """
 
 
-def test_killed_at_random_moments(tmp_path):
-    """SIGKILL, again and again, each run going on from the last: whole sentences only, and in the end all, once."""
-    rng, held, killed = random.Random(0), 0, 0
-    for _ in range(8):
+def segments(path):
+    """The names of the files that hold sentences."""
+    return {name for name in files(path, ".npz") if name.startswith("shard")}
+
+
+def running(child):
+    return lambda: child.poll() is None
+
+
+@pytest.mark.parametrize("moment", ["after some segments", "in a write"])
+def test_killed_again_and_again(tmp_path, moment):
+    """SIGKILL, each run going on from the last: whole sentences only, and in the end all, once."""
+    rng, held = random.Random(0), 0
+    for _ in range(4):
+        before, more = len(segments(tmp_path)), rng.randint(1, 6)
         child = start_python(WRITE, tmp_path, 0, 1, 100_000)
         assert child.stdout.readline() == "ready\n", child.stderr.read()
-        time.sleep(rng.uniform(0, 0.1))
+        until(lambda: len(segments(tmp_path)) >= before + more, running(child))  # noqa: B023
+        if moment == "in a write":
+            until(lambda: files(tmp_path, ".tmp"), running(child))
         child.kill()
-        killed += child.wait() == -9
+        assert child.wait() == -9
         child.communicate()
         dump = AttentionDump(tmp_path)
         assert_holds(dump, range(len(dump)), begin=held)
-        assert len(dump) >= held, "nothing that was there is lost"
+        assert len(dump) >= held + more, "nothing that was there is lost"
         held = len(dump)
-    assert killed == 8 and held > 50
-    leftovers = [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+    leftovers = files(tmp_path, ".tmp")
     child = start_python(WRITE, tmp_path, 0, 1, held + 10)
-    child.communicate(timeout=60)
+    child.communicate(timeout=HANGS)
     assert child.returncode == 0
     assert_holds(AttentionDump(tmp_path), range(held + 10))
-    assert not any(name.endswith(".tmp") for name in os.listdir(tmp_path) if "shard" in name), leftovers
+    assert not files(tmp_path, ".tmp"), leftovers
 
 
 @pytest.mark.parametrize("moment", ["write", "os.fsync", "os.link", "os.unlink"])
@@ -53,7 +67,7 @@ def test_killed_at_each_step_of_a_segment(tmp_path, moment):
 import os, signal, sys
 from dump_samples import add_sentence, make_info
 from fairseq_rela import atomic
-from fairseq_rela.recording import segment
+from fairseq_rela.dump import segment
 from fairseq_rela.recording.dump import DumpWriter
 def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -69,7 +83,7 @@ else:
 writer.flush()
 """
     child = start_python(code, tmp_path)
-    _, error = child.communicate(timeout=60)
+    _, error = child.communicate(timeout=HANGS)
     assert child.returncode == -9, error
     published = moment == "os.unlink"  # the link was made before
     assert_holds(AttentionDump(tmp_path), range(3 if published else 2))
@@ -111,7 +125,7 @@ def test_an_error_outside_keeps_what_was_finished(tmp_path):
 def test_shards_written_at_once_are_one_dump(tmp_path):
     children = [start_python(WRITE, tmp_path, shard, 3, 150) for shard in range(3)]
     for child in children:
-        _, error = child.communicate(timeout=60)
+        _, error = child.communicate(timeout=HANGS)
         assert child.returncode == 0, error
     dump = AttentionDump(tmp_path)
     assert_holds(dump, range(150))
@@ -120,13 +134,14 @@ def test_shards_written_at_once_are_one_dump(tmp_path):
 
 def test_a_dump_can_be_read_while_it_is_written(tmp_path):
     child = start_python(WRITE, tmp_path, 0, 1, 100_000)
-    child.stdout.readline()
-    lengths = [0]
+    assert child.stdout.readline() == "ready\n", child.stderr.read()
+    held = 0
     for _ in range(5):
-        time.sleep(0.02)
+        before = len(segments(tmp_path))
+        until(lambda: len(segments(tmp_path)) > before, running(child))  # noqa: B023
         dump = AttentionDump(tmp_path)
-        assert_holds(dump, range(len(dump)), begin=lengths[-1])
-        lengths.append(len(dump))
+        assert_holds(dump, range(len(dump)), begin=held)
+        assert len(dump) > held
+        held = len(dump)
     child.kill()
     child.communicate()
-    assert lengths == sorted(lengths) and lengths[-1] > lengths[0]

@@ -1,4 +1,4 @@
-"""Null and sparsity rates, a line a pair."""
+"""Null and sparsity rates, one line per pair."""
 
 import math
 import os
@@ -10,8 +10,9 @@ from dump_samples import make_sentence, start_python
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_rela.dump.statistics import StatsWriter, read_stats
+from fairseq_rela.dump.zeros import null_and_sparsity
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.stats import StatsWriter, null_and_sparsity, read_stats
 
 KEYS = ["id", "rank", "source_length", "target_length"]
 LAYERS = {"encoder": [0, 1], "decoder": [0, 1], "cross": [0, 1]}
@@ -21,20 +22,20 @@ def test_by_hand():
     weights = np.zeros((2, 2, 2, 2), np.float32)  # layer 0: all null
     weights[1, 0] = [[0, 1], [0, 0]]
     weights[1, 1] = [[-1, 1e-45], [3, 0]]
-    null, sparsity = null_and_sparsity(weights)
+    null, sparsity = null_and_sparsity(weights, "cross")
     assert null.tolist() == [1, 0.25] and sparsity.tolist() == [1, 0.5]
     # query 0 sees key 0 only: head 0 has 0 | 0 0, head 1 has -1 | 3 0
-    null, sparsity = null_and_sparsity(weights, causal=True)
+    null, sparsity = null_and_sparsity(weights, "decoder")
     assert null.tolist() == [1, 0.5] and sparsity.tolist() == pytest.approx([1, 4 / 6])
 
 
 def test_minus_zero_is_zero_and_nan_is_not():
     weights = np.array([[[[-0.0, 0.0], [np.nan, 0.0]]]], np.float32)
-    assert [rate.tolist() for rate in null_and_sparsity(weights)] == [[0.5], [0.75]]
+    assert [rate.tolist() for rate in null_and_sparsity(weights, "cross")] == [[0.5], [0.75]]
 
 
 def test_without_a_query_there_is_no_rate():
-    null, sparsity = null_and_sparsity(np.zeros((1, 2, 0, 3), np.float32))
+    null, sparsity = null_and_sparsity(np.zeros((1, 2, 0, 3), np.float32), "cross")
     assert math.isnan(null[0]) and math.isnan(sparsity[0])
 
 
@@ -45,7 +46,7 @@ def test_against_a_loop(seed, causal, share):
     if causal:
         shape[3] = queries
     weights = rng.random(shape, dtype=np.float32) * (rng.random(shape) >= share)
-    null, sparsity = null_and_sparsity(weights, causal)
+    null, sparsity = null_and_sparsity(weights, "decoder" if causal else "cross")
     for layer in range(layers):
         rows = [row[: t + 1] if causal else row for head in weights[layer] for t, row in enumerate(head)]
         assert null[layer] == pytest.approx(sum(all(w == 0 for w in row) for row in rows) / len(rows))
@@ -69,7 +70,7 @@ def test_a_file_of_pairs(tmp_path):
         source, target, weights = make_sentence(pair.id)
         assert (pair.source_length, pair.target_length) == (len(source), len(target))
         for kind, array in weights.items():
-            null, sparsity = null_and_sparsity(array, causal=kind == "decoder")
+            null, sparsity = null_and_sparsity(array, kind)
             for layer in range(2):
                 assert pair.rates[f"{kind}.{layer}.null"] == pytest.approx(null[layer], rel=1e-5)
                 assert pair.rates[f"{kind}.{layer}.sparsity"] == pytest.approx(sparsity[layer], rel=1e-5)
@@ -101,7 +102,7 @@ def test_memory_is_constant(tmp_path):
 def test_killed(tmp_path):
     code = """
 import os, signal, sys
-from fairseq_rela.recording.stats import StatsWriter
+from fairseq_rela.dump.statistics import StatsWriter
 stats = StatsWriter(sys.argv[1], {"cross": [0]})
 for id in range(5000):
     stats.add_rates(id, 9, 9, [0.123456, 0.25])
@@ -113,7 +114,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     text = (tmp_path / "s.partial").read_text()[:-3]
     (tmp_path / "s.partial").write_text(text)  # as a write that was cut in the middle of a line leaves it
     assert [pair.id for pair in read_stats(tmp_path / "s.partial")] == list(range(text.count("\n") - 1))
-    with pytest.raises(InputError, match=r"s\.partial: left by a run that was killed, or being written"):
+    with pytest.raises(InputError, match=r"s\.partial: left by a killed run, or being written"):
         StatsWriter(tmp_path / "s", LAYERS)
     assert (tmp_path / "s.partial").read_text() == text
 
@@ -132,7 +133,7 @@ def test_resume_goes_on_behind_the_last_whole_line(tmp_path):
             stats.add_rates(id, 4, 5, [0.5, 0.25])
         raise KeyError
     partial.write_text(partial.read_text()[:-3])  # killed while it wrote the third
-    with pytest.raises(InputError, match=r"s\.partial: not statistics of these kinds and layers"):
+    with pytest.raises(InputError, match=r"s\.partial: its statistics are of other kinds or layers"):
         StatsWriter(path, {"cross": [1]}, resume=True)
     with StatsWriter(path, {"cross": [0]}, resume=True) as stats:
         assert [id for id in range(5) if stats.done(id)] == [1, 2] and not stats.done(1, rank=1)
@@ -142,7 +143,7 @@ def test_resume_goes_on_behind_the_last_whole_line(tmp_path):
     with StatsWriter(path, {"cross": [0]}, resume=True) as stats:
         assert stats.done(3)
     assert path.read_text() == complete and os.listdir(tmp_path) == ["s"]
-    with pytest.raises(InputError, match="s: not statistics of these kinds and layers"):
+    with pytest.raises(InputError, match="s: its statistics are of other kinds or layers"):
         StatsWriter(path, {"cross": [1]}, resume=True)
 
 
@@ -156,12 +157,12 @@ def test_resume_of_a_line_that_was_never_whole(tmp_path):
 def test_nothing_is_overwritten(tmp_path):
     path = tmp_path / "s"
     path.write_text("mine")
-    with pytest.raises(InputError, match="s: there already"):
+    with pytest.raises(InputError, match="s: exists already"):
         StatsWriter(path, LAYERS)
     path.unlink()
     stats = StatsWriter(path, LAYERS)
     path.write_text("mine")  # appeared meanwhile
-    with pytest.raises(InputError, match="came to be meanwhile"):
+    with pytest.raises(InputError, match="was written by another process"):
         stats.close()
     assert path.read_text() == "mine"
 
@@ -176,7 +177,7 @@ def test_full_disk(tmp_path):
     stats = StatsWriter(tmp_path / "s", {"cross": [0]})
     stats._file.close()
     stats._file = open("/dev/full", "w")  # noqa: SIM115
-    with pytest.raises(InputError, match=r"s\.partial: No space left on device; make room"), stats:
+    with pytest.raises(InputError, match=r"s\.partial: No space left on device; free some space"), stats:
         for id in range(10_000):
             stats.add_rates(id, 1, 1, [0, 0])
     assert os.listdir(tmp_path) == ["s.partial"]
@@ -195,10 +196,10 @@ def test_what_is_added_must_fit(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "line 1 does not begin with id rank"),
-        ("hello\n", "line 1 does not begin with id rank"),
-        ("{keys}\n1\t0\t2\n", "line 2: cut short or changed: 3 fields, not 5"),
-        ("{keys}\n1\t0\t2\t2\t0.5\n1\t0\t2\t2\t0.", "line 3: cut short"),
+        ("", "line 1: not statistics of attention: does not begin with id rank"),
+        ("hello\n", "line 1: not statistics of attention: does not begin with id rank"),
+        ("{keys}\n1\t0\t2\n", "line 2: truncated or changed: 3 fields, not 5"),
+        ("{keys}\n1\t0\t2\t2\t0.5\n1\t0\t2\t2\t0.", "line 3: truncated"),
         ("{keys}\n1\t0\t2\t2\tmany\n", "line 2: could not convert string to float: 'many'"),
     ],
 )

@@ -13,9 +13,11 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq_cli import eval_lm, generate, interactive, train
 from fairseq_runs import USER_DIR, command, language_model_data, tagged, toy_text
 
-from fairseq_rela.attention import multihead
+from fairseq_rela.attention import pointwise
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaModel
 from fairseq_rela.recording.recorder import record_attention
+
+pytestmark = pytest.mark.slow
 
 TASK = ["--task", "language_modeling"]
 TRAINING = """
@@ -196,8 +198,8 @@ def test_recorded_attention_of_a_trained_model(trained, data):
 
 
 def test_a_long_context_is_trained_on_and_evaluated_by_streaming(trained, data, monkeypatch):
-    spy = mock.Mock(wraps=multihead.streaming_attention)
-    monkeypatch.setattr(multihead, "streaming_attention", spy)
+    spy = mock.Mock(wraps=pointwise.streaming_attention)
+    monkeypatch.setattr(pointwise, "streaming_attention", spy)
     cut = ["--sample-break-mode", "none", "--tokens-per-sample", "2048", "--max-tokens", "2048"]
     directory = trained("transformer_lm_rela_g", *cut, "--max-update", "1")
     lengths = {call[0][0].size(1) for call in spy.call_args_list}

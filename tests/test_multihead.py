@@ -9,13 +9,15 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_reference import reference, unit_size
 from fairseq.modules import MultiheadAttention
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.attention.multihead import CatalogAttention, Projection
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
+from fairseq_rela.attention.projection import Projection
 from fairseq_rela.errors import InputError
 
 POINTWISE = [name for name, row in CATALOG.items() if ACTIVATIONS[row.activation].pointwise]
@@ -26,25 +28,34 @@ each_row = pytest.mark.parametrize("name", CATALOG)
 def attention(name, width=12, heads=3, dtype=torch.float64, seed=0, **options):
     """An attention with every parameter away from its initial value, in evaluation."""
     torch.manual_seed(seed)
-    module = CatalogAttention(name, width, heads, **options)
+    module = RelaMultiheadAttention(name, width, heads, **options)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return module.to(dtype).eval()
 
 
-def reference(module, x, y, visible):
-    """Queries x (T, d), keys and values y (S, d), visible (T, S) boolean: one sentence, a head at a time."""
-    row, width = CATALOG[module.name], module.head_dim
-    act, q, k, v = ACTIVATIONS[row.activation].build(), module.q_proj(x), module.k_proj(y), module.v_proj(y)
+def float32_error(module, x, y):
+    """How far from float64 float32 may be at most, (T, d), where queries x (T, d) see all of y (S, d).
+
+    A float32 score is wrong by some ε|q||k|, however small it is itself, and so is its weight: GELU(−4) is −0.0001, but
+    it is computed from 1 + erf(−4/√2), of which float32 has only three digits. Where all weights are that small, a norm
+    scales them up, errors and all. Its derivative, in float64, says by how much.
+    """
     heads = []
-    for h in range(module.num_heads):
-        part = slice(h * width, (h + 1) * width)
-        weights = torch.zeros(visible.shape, dtype=x.dtype)
-        for t in range(len(x)):
-            if visible[t].any():
-                weights[t, visible[t]] = act(k[visible[t], part] @ q[t, part] / math.sqrt(width))
-        heads.append(weights @ v[:, part])
-    return module.out_proj(module.norm(torch.cat(heads, dim=-1)))
+    hook = module.norm.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0].detach()))
+    out = reference(module, x, y, torch.ones(len(x), len(y)) > 0)
+    hook.remove()
+    slopes = torch.autograd.functional.jacobian(lambda z: module.out_proj(module.norm(z)).sum(0), heads[0])  # (d, T, d)
+    q, k, v = (
+        projection(inputs).view(len(inputs), module.num_heads, module.head_dim)
+        for projection, inputs in ((module.q_proj, x), (module.k_proj, y), (module.v_proj, y))
+    )
+    if CATALOG[module.name].unit:
+        q, k = unit_size(q), unit_size(k)
+    scores = q.norm(dim=-1) * k.norm(dim=-1).amax(0) / math.sqrt(module.head_dim)  # the largest there can be, (T, H)
+    eps = torch.finfo(torch.float32).eps
+    heads_error = 4 * eps * (scores.unsqueeze(-1) * v.abs().sum(0)).flatten(1)  # (T, d)
+    return torch.einsum("otd,td->to", slopes.abs(), heads_error) + 1e-5 * max(1.0, out.abs().max().item())
 
 
 def future_mask(length):
@@ -58,6 +69,7 @@ lengths = st.integers(1, 7)
 @each_row
 @settings(max_examples=15, deadline=None)
 @given(tgt_len=lengths, src_lens=st.lists(lengths, min_size=1, max_size=3), left=st.booleans(), seed=st.integers(0, 99))
+@example(tgt_len=5, src_lens=[1, 1, 4], left=True, seed=1)  # GELU of one large negative score in every head
 def test_cross_attention_equals_the_reference_whatever_is_padded(name, tgt_len, src_lens, left, seed):
     module = attention(name, seed=seed, kdim=12, vdim=12, encoder_decoder_attention=True)
     x = torch.randn(tgt_len, len(src_lens), 12, dtype=torch.float64)
@@ -75,12 +87,8 @@ def test_cross_attention_equals_the_reference_whatever_is_padded(name, tgt_len, 
         alone = reference(module, x[:, sentence], y[seen, sentence], visible)
         assert torch.allclose(out[:, sentence], alone, rtol=1e-10, atol=1e-10)
         assert (weights[:, sentence][..., ~seen] == 0).all()
-        # GELU of a lone large negative score has few right digits in float32, and a norm takes its size away:
-        # there the reference itself errs, and no more is asked than it gives
-        alone32 = reference(single, x[:, sentence].float(), y[seen, sentence].float(), visible)
-        size = max(1.0, alone.abs().max().item())
-        allowed = max(1e-5 * size, 4 * (alone32 - alone).abs().max().item())
-        assert (out32[:, sentence] - alone).abs().max() <= allowed
+        error = (out32[:, sentence] - alone).abs()
+        assert (error <= float32_error(module, x[:, sentence], y[seen, sentence])).all()
 
 
 @each_row
@@ -239,8 +247,8 @@ def test_half_precision_with_many_large_weights(name, dtype):
     width, heads, keys = 128, 2, 4096
     narrow = attention(name, width, heads, dtype, encoder_decoder_attention=True)
     with torch.no_grad():
-        for projection in (narrow.q_proj, narrow.k_proj, narrow.v_proj):
-            projection.weight.copy_(torch.eye(width))
+        for projection, size in ((narrow.q_proj, 1), (narrow.k_proj, 1), (narrow.v_proj, 8)):
+            projection.weight.copy_(size * torch.eye(width))
             projection.bias.zero_()
         narrow.out_proj.weight.copy_(torch.eye(width))
         narrow.out_proj.bias.zero_()
@@ -252,8 +260,8 @@ def test_half_precision_with_many_large_weights(name, dtype):
     wide.load_state_dict({k: v.float() for k, v in narrow.state_dict().items()})
     y = y + 1  # values of one sign, so that their sum grows with the keys
     expected, weights = wide(query=x.float(), key=y.float(), value=y.float(), need_head_weights=True)
-    assert weights.max() > 40
-    sums = (weights.abs() @ y.float().view(keys, heads, -1).permute(1, 0, 2).unsqueeze(1).abs()).max()
+    assert weights.max() > (3 if CATALOG[name].unit else 40)  # queries and keys of one size bound the scores
+    sums = 8 * (weights.abs() @ y.float().view(keys, heads, -1).permute(1, 0, 2).unsqueeze(1).abs()).max()
     assert sums > 65504
     out, _ = narrow(query=x, key=y, value=y)
     assert out.dtype == dtype and torch.isfinite(out).all()
@@ -292,7 +300,7 @@ def test_dropout_acts_on_the_weights(name):
 
 def test_a_width_the_heads_do_not_divide():
     with pytest.raises(InputError, match="width 10 is not divisible by 3 heads"):
-        CatalogAttention("rela_g", 10, 3)
+        RelaMultiheadAttention("rela_g", 10, 3)
 
 
 # projections
@@ -317,6 +325,6 @@ def test_few_rows_are_projected_alike(shape):
 
 
 def test_projections_of_another_kind_are_left_alone():
-    attention = CatalogAttention("rela_g", 24, 3, self_attention=True, q_noise=0.1, qn_block_size=8)
+    attention = RelaMultiheadAttention("rela_g", 24, 3, self_attention=True, q_noise=0.1, qn_block_size=8)
     assert type(attention.q_proj) is torch.nn.Linear
     assert type(Projection.of(torch.nn.Linear(2, 2, bias=False))) is torch.nn.Linear

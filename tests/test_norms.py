@@ -8,7 +8,7 @@ import torch
 from fairseq_rela.attention import norms
 from fairseq_rela.attention.norms import NORMS
 
-D = 12
+D, HEAD = 12, 4
 
 
 def rms(z, gain):
@@ -32,7 +32,7 @@ EQUATIONS = {
 def scrambled(name, dtype=torch.float64):
     """The norm with every parameter away from its initial value."""
     torch.manual_seed(0)
-    norm = NORMS[name](D).to(dtype)
+    norm = NORMS[name](D, HEAD).to(dtype)
     for parameter in norm.parameters():
         torch.nn.init.normal_(parameter)
     return norm
@@ -45,7 +45,7 @@ def test_equation(name):
 
 
 def test_rmsnorm_literal():
-    norm = NORMS["rmsnorm"](2).double()
+    norm = NORMS["rmsnorm"](2, 2).double()
     assert norm(torch.tensor([3.0, 4.0], dtype=torch.float64)).tolist() == pytest.approx(
         [3 / math.sqrt(12.5), 4 / math.sqrt(12.5)]
     )
@@ -90,14 +90,15 @@ def test_half_precision_is_computed_in_float32(name, dtype):
     [("none", 0), ("rmsnorm", 1), ("rmsnorm_init", 1), ("gated_rmsnorm", 2), ("gated_layernorm", 2)],
 )
 def test_number_of_parameters(name, vectors):
-    assert sum(p.numel() for p in NORMS[name](D).parameters()) == vectors * D
+    assert sum(p.numel() for p in NORMS[name](D, HEAD).parameters()) == vectors * D
 
 
 def test_initial_values():
-    d = 100_000
-    bound = math.sqrt(3 / d)
-    assert NORMS["rmsnorm"](d).gain.unique().tolist() == [1.0]
-    assert NORMS["gated_rmsnorm"](d).norm.gain.unique().tolist() == [1.0]
-    for drawn in (NORMS["rmsnorm_init"](d).gain, NORMS["gated_rmsnorm"](d).gate):
+    d, d_h = 100_000, 250
+    assert NORMS["rmsnorm"](d, d_h).gain.unique().tolist() == [1.0]
+    assert NORMS["gated_rmsnorm"](d, d_h).norm.gain.unique().tolist() == [1.0]
+    # the paper's bound for the gain of ReLA-i (its footnote 4), the authors' code's for the gate
+    gain, gate = NORMS["rmsnorm_init"](d, d_h).gain, NORMS["gated_rmsnorm"](d, d_h).gate
+    for drawn, bound in ((gain, math.sqrt(3 / d_h)), (gate, math.sqrt(3 / d))):
         assert -bound <= drawn.min() < -0.99 * bound and 0.99 * bound < drawn.max() <= bound
-        assert drawn.var().item() == pytest.approx(1 / d, rel=0.02)
+        assert drawn.var().item() == pytest.approx(bound**2 / 3, rel=0.02)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV = Path(sys.prefix)
 UPDATES = 30
@@ -57,7 +59,7 @@ def until(condition, seconds=240):
 @quickstart_needs_its_own_environment
 def test_stopped_in_training_it_leaves_nothing_running_and_goes_on_where_it_was(tmp_path):
     out = tmp_path / "out"
-    runs = {name: out / f"transformer_{name}_tiny.seed1" for name in ("rela_g", "softmax")}
+    runs = {name: out / f"transformer_{name}_tiny.seed1" for name in ("rela_gc", "softmax")}
     first = quickstart("--small", out)
     until(lambda: all((run / "checkpoints/checkpoint_last.pt").exists() for run in runs.values()))
     first.send_signal(signal.SIGTERM)
@@ -73,7 +75,7 @@ def test_stopped_in_training_it_leaves_nothing_running_and_goes_on_where_it_was(
         assert (run / "trained").read_text() == f"{UPDATES}\n"
         assert len((run / "translation.tgt").read_text().splitlines()) == 20
     report = out / "paper/analysis/report.html"
-    assert "rela_g" in report.read_text() and "softmax" in report.read_text()
+    assert "rela_gc" in report.read_text() and "softmax" in report.read_text()
     assert f"The report: {report}\n" in printed
 
     # the table says what the files hold
@@ -109,16 +111,47 @@ def logged(updates, **numbers):
     return f"2026-01-01 | INFO | train_inner | {json.dumps(found)}\n"
 
 
-def test_one_training_is_shown_every_tenth_in_a_file():
+def test_one_training_is_shown_every_tenth_in_a_file(tmp_path):
     log = "".join(
         logged(updates, loss=9 - updates / 10) + (logged(updates, valid_loss=8.5) if updates == 10 else "")
         for updates in range(2, 21, 2)
     )
-    command = [sys.executable, str(ROOT / "examples/progress.py"), "20"]
-    shown = subprocess.run(command, input=log, stderr=subprocess.PIPE, text=True).stderr.splitlines()
+    (tmp_path / "log").write_text(log)
+    options = ["--run", tmp_path / "run", "--updates", "20", "--title", "t", "--settings", "LR=1"]
+    command = [
+        sys.executable,
+        str(ROOT / "examples/training.py"),
+        *map(str, options),
+        "--",
+        "cat",
+        str(tmp_path / "log"),
+    ]
+    shown = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr.splitlines()
     assert len(shown) == 10
     assert shown[0] == f"  [{'###':-<30}] 2/20 updates, loss 8.8, valid -, … "
     assert shown[-1].startswith(f"  [{'#' * 30}] 20/20 updates, loss 7.0, valid 8.5, 0 s left")
+
+
+def test_what_a_training_leaves_behind(tmp_path):
+    """Its log grows, its time is recorded, a failed one is not called trained, and other settings are refused."""
+    run = tmp_path / "run"
+
+    def train(updates, setting, *command):
+        words = ["--run", run, "--updates", updates, "--title", "t", "--settings", setting, "--", *command]
+        words = [sys.executable, ROOT / "examples/training.py", *words]
+        return subprocess.run([str(word) for word in words], capture_output=True, text=True)
+
+    failed = train(4, "LR=1", "sh", "-c", "echo begun; echo broken; exit 3")
+    assert failed.returncode == 1
+    assert failed.stderr == f"training.py: training failed: broken (all of it is in {run}/train.log)\n"
+    assert not (run / "trained").exists()
+    assert train(4, "LR=1", "echo", "done").returncode == 0
+    assert (run / "train.log").read_text() == "begun\nbroken\ndone\n"
+    assert (run / "trained").read_text() == "4\n" and (run / "train.cmd").read_text() == "echo done\n"
+    assert re.fullmatch(r"\d+ s to failed\n\d+ s to 4 updates\n", (run / "time.txt").read_text())
+    assert "trained before, 4 updates" in train(3, "LR=1", "false").stdout
+    other = train(5, "LR=2", "true")
+    assert other.stderr == f"training.py: {run} was made with LR=1; remove it, or set TAG or OUT to keep both\n"
 
 
 def test_several_trainings_are_followed_until_it_is_killed(tmp_path):

@@ -6,15 +6,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from attention_reference import unit_size
 from fairseq.modules import MultiheadAttention
 
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
+from fairseq_rela.dump.info import KindInfo
+from fairseq_rela.dump.zeros import null_and_sparsity
 from fairseq_rela.errors import InputError
+from fairseq_rela.kinds import KINDS
 from fairseq_rela.recording import device_stats
-from fairseq_rela.recording.info import KINDS, KindInfo
-from fairseq_rela.recording.recorder import attention_name, record_attention
-from fairseq_rela.recording.stats import null_and_sparsity
+from fairseq_rela.recording.attention_modules import attention_name
+from fairseq_rela.recording.recorder import record_attention
 
 JOINT = {"cross_self_attention": True, "no_cross_attention": True}
 STOCK = {
@@ -68,21 +71,27 @@ def spied(model):
 def recomputed(module, query, key, key_padding_mask=None, attn_mask=None, **_):
     """Scores and weights (H, B, T, S) in float64, from q and k, a row at a time over what it may see."""
     module = copy.deepcopy(module).double()
-    act = ACTIVATIONS[CATALOG[attention_name(module)].activation].build()
+    row = CATALOG[attention_name(module)]
+    act = ACTIVATIONS[row.activation].build()
     heads, width = module.num_heads, module.head_dim
     q = module.q_proj(query.double()).view(*query.shape[:2], heads, width)
     k = module.k_proj(key.double()).view(*key.shape[:2], heads, width)
+    if row.unit:
+        q, k = unit_size(q), unit_size(k)
     scores = torch.einsum("tbhd,sbhd->hbts", q, k) / math.sqrt(width)
+    learnt = torch.einsum("tbhd,hd->hbt", q, module.k_proj.bias.view(heads, width)) / math.sqrt(width)
     visible = torch.ones_like(scores, dtype=torch.bool)
     if key_padding_mask is not None:
         visible &= ~key_padding_mask.bool()[None, :, None, :]
-    if attn_mask is not None and getattr(module, "future_masked", False) and len(query) == len(key):
+    if attn_mask is not None and getattr(module, "causal", False) and len(query) == len(key):
         visible &= torch.ones(len(query), len(key)).tril() > 0  # our decoder's mask is a stand-in for this
     elif attn_mask is not None:
         visible &= attn_mask > -1e4
     weights = torch.zeros_like(scores)
     for at in np.ndindex(scores.shape[:3]):
         if visible[at].any():
+            if row.centred:  # q·(k − mean + bias) is q·k less its mean, and q·bias
+                scores[at] += learnt[at] - scores[at][visible[at]].mean()
             weights[at][visible[at]] = act(scores[at][visible[at]])
     return scores.masked_fill(~visible, 0), weights
 
@@ -292,8 +301,8 @@ def test_what_rows_are(loaded):
 @pytest.mark.parametrize(
     ("wanted", "match"),
     [
-        ({"kinds": ["crss"]}, r"no such kind of attention: crss \(there are encoder, decoder, cross\)"),
-        ({"kinds": []}, "no kind of attention was named; there are encoder, decoder, cross"),
+        ({"kinds": ["crss"]}, r"no such kind of attention: crss \(known are encoder, decoder, cross\)"),
+        ({"kinds": []}, "no kind of attention was named; known are encoder, decoder, cross"),
         ({"layers": [2]}, "the encoder attention has no layer 2: it has 2, counted from 0"),
         ({"layers": [0, -3]}, "the encoder attention has no layer -3: it has 2"),
         ({"layers": []}, "no layer was named"),
@@ -321,7 +330,7 @@ def test_what_is_not_there_is_told(loaded, batch):
     dropping = loaded("transformer", encoder_layerdrop=0.999999).train()
     with record_attention(dropping) as rec:
         dropping(**batch)
-        with pytest.raises(InputError, match="in evaluation, where layerdrop leaves out none"):
+        with pytest.raises(InputError, match="in evaluation mode, where layerdrop does not skip layers"):
             rec.encoder  # noqa: B018
         assert rec.cross is not None
 
@@ -339,11 +348,12 @@ def test_half_precision_records_what_was_used(loaded, batch):
 def test_rates_on_the_device_are_those_of_the_dump():
     torch.manual_seed(0)
     weights = torch.randn(2, 3, 4, 5, 5).relu() * (torch.rand(2, 3, 4, 5, 1) > 0.3)
-    weights[0, 0, 0, 1, 0] = 1e-42  # subnormal: small, and no zero
+    # a subnormal number is small and not zero, -0.0 is zero, NaN is not
+    weights[0, 0, 0, 1, 0], weights[1, 0, 0, 2, 0], weights[1, 2, 1, 1, 1] = 1e-42, -0.0, float("nan")
     lengths = [5, 3, 2, 1]
     present = torch.arange(5) < torch.tensor(lengths)[:, None]
     for causal in (False, True):
         null, sparsity = device_stats.null_and_sparsity(weights, present, present, causal)
         for b, n in enumerate(lengths):
-            expected = null_and_sparsity(weights[:, :, b, :n, :n].numpy(), causal)
+            expected = null_and_sparsity(weights[:, :, b, :n, :n].numpy(), "decoder" if causal else "encoder")
             assert np.array_equal(null[b], expected[0]) and np.array_equal(sparsity[b], expected[1])

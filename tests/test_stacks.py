@@ -10,7 +10,9 @@ import pytest
 import torch
 from fairseq_runs import ROOT, corpus, environment, fairseq_generate, fairseq_train, tagged
 
-from fairseq_rela.models.transformer_rela import FUSED_COPIES
+from fairseq_rela.models.layers import FUSED_COPIES
+
+pytestmark = pytest.mark.slow
 
 HERE_IS_LEGACY = sys.version_info < (3, 11)
 VARIABLE, DEFAULT = ("RELA_VENV_MODERN", ".venv") if HERE_IS_LEGACY else ("RELA_VENV_LEGACY", ".venv-legacy")

@@ -9,9 +9,9 @@ from torch import nn
 from fairseq_rela.attention import streaming
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.attention.multihead import CatalogAttention
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import GatedRMSNorm, rms_norm
-from fairseq_rela.attention.streaming import even, spans, streaming_attention, tiling
+from fairseq_rela.attention.streaming import even_side, spans, streaming_attention, tiling
 
 POINTWISE = [name for name, row in ACTIVATIONS.items() if row.pointwise]
 each_activation = pytest.mark.parametrize("name", POINTWISE)
@@ -217,7 +217,7 @@ def test_only_queries_keys_and_values_are_kept():
 
 
 def test_spans_and_tiles():
-    assert [even(length, 512) for length in (0, 1, 512, 513, 1025)] == [1, 1, 512, 257, 342]
+    assert [even_side(length, 512) for length in (0, 1, 512, 513, 1025)] == [1, 1, 512, 257, 342]
     assert [s[1:] for s in spans(10, 4)] == [(0, 4), (4, 8), (8, 10)]
     assert spans(0, 4) == ()
     for heads, queries, keys, causal in [(3, 700, 700, True), (512, 32, 32, False), (1, 1, 9000, False)]:
@@ -243,7 +243,7 @@ def test_inference_mode(small_tiles):
 
 def module(name, width=24, heads=3, dropout=0.0, **options):
     torch.manual_seed(0)
-    made = CatalogAttention(name, width, heads, dropout=dropout, **options)
+    made = RelaMultiheadAttention(name, width, heads, dropout=dropout, **options)
     for parameter in made.parameters():
         nn.init.normal_(parameter, std=0.5)
     return made
@@ -255,7 +255,7 @@ ROWS = [name for name, row in CATALOG.items() if ACTIVATIONS[row.activation].poi
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_the_same_with_weights_and_without(small_tiles, name, causal):
-    attention = module(name, self_attention=True, future_masked=True).double()
+    attention = module(name, self_attention=True, causal=True).double()
     x = torch.randn(19, 3, 24, dtype=torch.float64, requires_grad=True)
     padding = torch.zeros(3, 19, dtype=torch.bool)
     padding[1, :7] = padding[2, 11:] = True
@@ -272,9 +272,9 @@ def test_attention_is_the_same_with_weights_and_without(small_tiles, name, causa
 
 def test_which_calls_stream(monkeypatch):
     calls = []
-    monkeypatch.setattr(CatalogAttention, "_streamed", lambda self, q, *_, **kw: calls.append(kw["causal"]) or q)
+    monkeypatch.setattr(RelaMultiheadAttention, "_streamed", lambda self, q, *_, **kw: calls.append(kw["causal"]) or q)
     x, future = torch.randn(4, 2, 24), torch.full((4, 4), float("-inf")).triu(1)
-    decoder, encoder = (module("rela_g", self_attention=True, future_masked=known) for known in (True, False))
+    decoder, encoder = (module("rela_g", self_attention=True, causal=known) for known in (True, False))
     quiet = {"query": x, "key": x, "value": x, "need_weights": False}
     encoder(**quiet)
     decoder(**quiet, attn_mask=future)
@@ -327,8 +327,8 @@ def test_checkpointed_activations_with_dropout(build, batch, arch):
 
 def test_in_training_nobody_asks_for_weights(build, batch, monkeypatch):
     asked = []
-    weights = CatalogAttention._weights
-    monkeypatch.setattr(CatalogAttention, "_weights", lambda *args: asked.append(1) or weights(*args))
+    weights = RelaMultiheadAttention._weights
+    monkeypatch.setattr(RelaMultiheadAttention, "_weights", lambda *args: asked.append(1) or weights(*args))
     model = build("transformer_rela_g").train()
     assert model(**batch)[1]["attn"] == [None] and not asked
     attn = model(**batch, alignment_layer=0)[1]["attn"][0]
@@ -346,7 +346,7 @@ def test_a_model_can_be_pickled_and_its_copy_trained(build, batch):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (0, 12)])
 def test_gated_rms_norm_with_its_gradient_written_out(monkeypatch, shape):
-    monkeypatch.setattr(GatedRMSNorm, "ROWS", 24)
+    monkeypatch.setattr(GatedRMSNorm, "ELEMENTS", 24)
     torch.manual_seed(0)
     tensors = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in (shape, (12,), (12,))]
     if shape[0]:

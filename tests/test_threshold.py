@@ -6,6 +6,7 @@ import math
 import fairseq_runs
 import pytest
 import torch
+from attention_reference import reference
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq_runs import corpus, fairseq_generate, fairseq_train, tagged, train_on_two
 from hypothesis import given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.attention.multihead import CatalogAttention
+from fairseq_rela.attention.centring import with_columns
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.threshold import Threshold, ThresholdSetting
 from fairseq_rela.errors import InputError
 from fairseq_rela.recording.recorder import record_attention
@@ -35,29 +37,12 @@ def driven(target, warmup=0):
 def attention(name="rela_g", setting=LEARNED, dtype=torch.float64, theta=THETA, **options):
     """Three heads of width 4, every parameter away from its initial value, in evaluation."""
     torch.manual_seed(0)
-    module = CatalogAttention(name, 12, 3, threshold=setting, **options)
+    module = RelaMultiheadAttention(name, 12, 3, threshold=setting, **options)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     if setting is not None and theta is not None:
         module.threshold.theta.data.copy_(theta)
     return module.to(dtype).eval()
-
-
-def reference(module, x, y, visible, theta=THETA):
-    """Queries x (T, d), keys and values y (S, d), visible (T, S): one sentence, a weight at a time."""
-    row, width = CATALOG[module.name], module.head_dim
-    act, q, k, v = ACTIVATIONS[row.activation].build(), module.q_proj(x), module.k_proj(y), module.v_proj(y)
-    heads = []
-    for h in range(module.num_heads):
-        part = slice(h * width, (h + 1) * width)
-        head = torch.zeros(len(x), width, dtype=x.dtype)
-        for t in range(len(x)):
-            for s in range(len(y)):
-                if visible[t, s]:
-                    score = q[t, part] @ k[s, part] / math.sqrt(width)
-                    head[t] += act(score - theta[h].to(x.dtype)) * v[s, part]
-        heads.append(head)
-    return module.out_proj(module.norm(torch.cat(heads, dim=-1)))
 
 
 def future(length):
@@ -67,9 +52,7 @@ def future(length):
 @each_pointwise
 @pytest.mark.parametrize("need_weights", [True, False], ids=["dense", "streaming"])
 @settings(max_examples=8, deadline=None)
-@given(
-    tgt_len=st.integers(1, 5), src_lens=st.lists(st.integers(1, 5), min_size=1, max_size=3), left=st.booleans()
-)
+@given(tgt_len=st.integers(1, 5), src_lens=st.lists(st.integers(1, 5), min_size=1, max_size=3), left=st.booleans())
 def test_cross_attention_equals_the_reference_whatever_is_padded(name, need_weights, tgt_len, src_lens, left):
     module = attention(name, encoder_decoder_attention=True, kdim=12, vdim=12)
     longest = max(src_lens)
@@ -82,7 +65,7 @@ def test_cross_attention_equals_the_reference_whatever_is_padded(name, need_weig
     out, weights = module(x, y, y, key_padding_mask=padding, need_weights=need_weights, need_head_weights=need_weights)
     for sentence in range(len(src_lens)):
         seen = ~padding[sentence]
-        alone = reference(module, x[:, sentence], y[seen, sentence], torch.ones(tgt_len, int(seen.sum())))
+        alone = reference(module, x[:, sentence], y[seen, sentence], torch.ones(tgt_len, int(seen.sum())), THETA)
         assert torch.allclose(out[:, sentence], alone, rtol=1e-9, atol=1e-9)
         assert weights is None or (weights[:, sentence][..., ~seen] == 0).all()
 
@@ -90,7 +73,7 @@ def test_cross_attention_equals_the_reference_whatever_is_padded(name, need_weig
 @each_pointwise
 @pytest.mark.parametrize("need_weights", [True, False], ids=["dense", "streaming"])
 def test_causal_self_attention_equals_the_reference(name, need_weights):
-    module = attention(name, self_attention=True, future_masked=True)
+    module = attention(name, self_attention=True, causal=True)
     x = torch.randn(6, 2, 12, dtype=torch.float64)
     padding = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]) > 0
     asked = {"need_weights": need_weights, "need_head_weights": need_weights}
@@ -98,7 +81,7 @@ def test_causal_self_attention_equals_the_reference(name, need_weights):
     for sentence in range(2):
         seen = ~padding[sentence]
         tokens = x[seen, sentence]
-        alone = reference(module, tokens, tokens, torch.ones(len(tokens), len(tokens)).tril())
+        alone = reference(module, tokens, tokens, torch.ones(len(tokens), len(tokens)).tril(), THETA)
         assert torch.allclose(out[seen, sentence], alone, rtol=1e-9, atol=1e-9)
     assert weights is None or not weights.triu(1).any()
 
@@ -207,15 +190,24 @@ def test_only_pointwise_attention_of_a_mixed_model_has_one(build):
 # driven to a target
 
 
+def scored(threshold, q, k, scale):
+    """Queries (T, B, d) and keys (S, B, d) with the threshold's columns: (T, B, H, d_h + 1), (S, B, H, d_h + 1)."""
+    q, k = (x.view(len(x), x.size(1), threshold.heads, -1) for x in (q, k))
+    return with_columns(q, [threshold.query_column(q, scale)]), with_columns(k, [threshold.key_column(k)])
+
+
 def test_one_step_by_hand():
     """Two heads of width 2, cosines 1, 0, −1 and 0, 1, 0: of the six weights four are 0 without a threshold."""
     threshold = Threshold(2, driven(0.9))
-    q = threshold.queries(torch.tensor([[[5.0, 0.0, 0.0, 2.0]]]), 0.5).view(1, 2, 3).transpose(0, 1)
     keys = [[2.0, 0.0, 1.0, 0.0], [0.0, 3.0, 0.0, 1.0], [-2.0, 0.0, 7.0, 0.0], [9.0, 9.0, 9.0, 9.0]]
-    k = threshold.keys(torch.tensor(keys).unsqueeze(1))
-    assert k[:3, 0].tolist() == [[2.0, 0.0, 2.0, 1.0, 0.0, 1.0], [0.0, 3.0, 3.0, 0.0, 1.0, 1.0], [-2, 0, 2, 7, 0, 7]]
+    q, k = scored(threshold, torch.tensor([[[5.0, 0.0, 0.0, 2.0]]]), torch.tensor(keys).unsqueeze(1), 0.5)
+    assert k[:3, 0].flatten(1).tolist() == [
+        [2.0, 0.0, 2.0, 1.0, 0.0, 1.0],
+        [0.0, 3.0, 3.0, 0.0, 1.0, 1.0],
+        [-2, 0, 2, 7, 0, 7],
+    ]
     k[3] = 0  # padding
-    threshold.drive(q, k.view(4, 2, 3).transpose(0, 1), 0.5, causal=False, own=False)
+    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 0.5, causal=False, own=False)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.9 - 4 / 6)] * 2)
 
 
@@ -223,9 +215,9 @@ def test_one_step_by_hand():
 def test_what_the_future_hides_does_not_count(causal, zeros):
     """Of two tokens the first has a score below 0 with the second, and none else has."""
     threshold = Threshold(1, driven(0.5))
-    q = threshold.queries(torch.tensor([[[1.0, 0.0]], [[1.0, 4.0]]]), 1.0).transpose(0, 1)
-    k = threshold.keys(torch.tensor([[[1.0, 0.0]], [[-1.0, 1.0]]])).transpose(0, 1)
-    threshold.drive(q, k, 1.0, causal, own=True)
+    queries, keys = torch.tensor([[[1.0, 0.0]], [[1.0, 4.0]]]), torch.tensor([[[1.0, 0.0]], [[-1.0, 1.0]]])
+    q, k = scored(threshold, queries, keys, 1.0)
+    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 1.0, causal, own=True)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.5 - zeros)])
 
 
@@ -255,7 +247,7 @@ def sparsity(module, x, padding, causal):
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
 @pytest.mark.parametrize("target", [0.3, 0.9])
 def test_it_gets_to_its_target(target, causal, asked):
-    module = attention(setting=driven(target), dtype=torch.float32, self_attention=True, future_masked=True)
+    module = attention(setting=driven(target), dtype=torch.float32, self_attention=True, causal=True)
     x = torch.randn(24, 40, 12)
     padding = torch.zeros(40, 24, dtype=torch.bool)
     padding[10:, 15:] = True
@@ -330,7 +322,7 @@ def test_the_target_is_reached_by_and_by():
 def test_small_steps_are_not_lost_in_half_precision(dtype):
     threshold = Threshold(2, driven(0.9)).to(dtype)
     assert threshold.theta.dtype == torch.float32
-    assert threshold.queries(torch.ones(1, 1, 4, dtype=dtype), 1.0).dtype == dtype
+    assert [x.dtype for x in scored(threshold, *torch.ones(2, 1, 1, 4, dtype=dtype), 1.0)] == [dtype, dtype]
     assert Threshold(2, LEARNED).to(dtype).theta.dtype == dtype  # its small steps are the optimizer's to keep
     assert Threshold(2, driven(0.9)).double().theta.dtype == torch.float64
 
@@ -398,6 +390,7 @@ def zeros(data, checkpoint):
 TARGETED = ["--rela-target-sparsity", 0.9, "--rela-sparsity-warmup", 30]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["cross_entropy", "label_smoothed_cross_entropy"])
 def test_trained_with_any_criterion_it_has_the_sparsity_asked_for(data, tmp_path, criterion, monkeypatch):
     if criterion == "cross_entropy":
@@ -422,6 +415,7 @@ def test_resumed_it_goes_on_bit_for_bit(data, tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one if not name.endswith("_float_tensor"))
 
 
+@pytest.mark.slow
 def test_two_processes_drive_theirs(data, tmp_path):
     train_on_two(data, tmp_path, *TARGETED, "--max-update", 70)
     measured = zeros(data, tmp_path / "checkpoint_last.pt")

@@ -8,7 +8,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture, transformer_lm_big
 
-from fairseq_rela.attention import multihead
+from fairseq_rela.attention import multihead, pointwise
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.errors import InputError
@@ -154,11 +154,11 @@ def test_a_long_text_is_streamed_and_gives_what_the_plain_path_gives(build_lm, m
     length = 300  # several tiles
     model = build_lm(f"transformer_lm_{name}", dropout=0.0, max_target_positions=length).double()
     tokens = text(length + 1)
-    spy = mock.Mock(wraps=multihead.streaming_attention)
-    monkeypatch.setattr(multihead, "streaming_attention", spy)
+    spy = mock.Mock(wraps=pointwise.streaming_attention)
+    monkeypatch.setattr(pointwise, "streaming_attention", spy)
     streamed = step(model, tokens)
     assert spy.call_count == 2  # once a layer
-    monkeypatch.setattr(multihead.CatalogAttention, "_streams", lambda self, mask: False)
+    monkeypatch.setattr(multihead.RelaMultiheadAttention, "_streams", lambda self, mask: False)
     for found, expected in zip(streamed, step(model, tokens)):
         assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
     assert spy.call_count == 2

@@ -10,9 +10,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.attention.multihead import CatalogAttention
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.errors import InputError
-from fairseq_rela.models.transformer_rela import FUSED_COPIES
+from fairseq_rela.models.layers import FUSED_COPIES
 
 each_row = pytest.mark.parametrize("name", CATALOG)
 ONLY = ["rela_g_encoder_only", "rela_g_decoder_only", "rela_g_cross_only"]
@@ -266,5 +266,5 @@ def test_the_decoder_still_gives_the_weights_fairseqs_alignment_asks_for(build, 
 
 
 def test_attention_modules_are_all_ours(build):
-    modules = [m for m in build("transformer_rela_g").modules() if isinstance(m, CatalogAttention)]
+    modules = [m for m in build("transformer_rela_g").modules() if isinstance(m, RelaMultiheadAttention)]
     assert len(modules) == 6

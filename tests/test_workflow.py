@@ -2,14 +2,13 @@
 
 import json
 import math
+import multiprocessing
 import os
 import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -19,17 +18,19 @@ from fairseq_runs import (
     USER_DIR,
     command,
     corpus,
-    environment,
     fairseq_generate,
     fairseq_train,
     fairseq_validate,
     tagged,
     train_on_two,
 )
+from waiting import files, sizes, until
 
 from fairseq_rela.cli import main as fairseq_rela
 from fairseq_rela.models import TransformerRelaModel
-from fairseq_rela.models.transformer_rela import FUSED_COPIES
+from fairseq_rela.models.layers import FUSED_COPIES
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,12 @@ def weights(checkpoint):
     unused = {"_float_tensor", *FUSED_COPIES}
     model = torch.load(str(checkpoint))["model"]
     return {name: weight for name, weight in model.items() if name.rpartition(".")[2] not in unused}
+
+
+def newest_update(save):
+    """The number of updates of the newest checkpoint that is there."""
+    names = (re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name) for name in files(save))
+    return max((int(name[1]) for name in names if name), default=0)
 
 
 def last_line(text):
@@ -180,6 +187,20 @@ def test_user_dir_by_name_from_the_repository(data, tmp_path):
     assert "Generate test with beam=5" in last_line(command(*generate, "--cpu", "--max-len-b", 20, cwd=ROOT))
 
 
+# fairseq is imported once, and each user dir has a process of its own
+TRAIN_WITH_EACH = """
+import os, sys
+from fairseq_cli.train import cli_main
+for user_dir in sys.argv[1].split(os.pathsep):
+    child = os.fork()
+    if child == 0:
+        sys.argv[1:] = [*sys.argv[2:], "--user-dir", user_dir]
+        cli_main()
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, user_dir
+"""
+
+
 def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
     """Beside fairseq, as pip puts them; a copy of fairseq, since this environment's must not change."""
     import fairseq
@@ -201,9 +222,9 @@ def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
     run = {"cwd": elsewhere, "PYTHONPATH": str(site)}
     printed = command(sys.executable, "-m", "fairseq_rela.cli", "user-dir", **run)
     assert printed.strip() == str(site / "fairseq_rela")
-    for user_dir in ("fairseq_rela", printed.strip()):
-        train = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", user_dir, *TRAINING]
-        command(*train, "--arch", "transformer_rela_g_tiny", "--save-dir", tmp_path / "save", "--max-update", 1, **run)
+    user_dirs = os.pathsep.join(["fairseq_rela", printed.strip()])
+    train = [data, *TRAINING, "--arch", "transformer_rela_g_tiny", "--save-dir", tmp_path / "save", "--max-update", 1]
+    command(sys.executable, "-c", TRAIN_WITH_EACH, user_dirs, *train, **run)
 
 
 def test_hydra_with_the_shipped_config(data, tmp_path):
@@ -229,20 +250,23 @@ def test_two_processes_train_as_one_does_with_two_batches_an_update_and_resume(d
 
 
 def test_a_training_killed_at_any_moment_resumes(data, tmp_path):
-    save = tmp_path / "save"
-    words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
-    words += ["--save-dir", save, "--save-interval-updates", 1, "--keep-interval-updates", 2, "--max-update", 60]
-    words += ["--disable-validation"]
-    chance = random.Random(5)
+    """It saves after every update: the moments fall in updates and in saves."""
+    save, chance = tmp_path / "save", random.Random(5)
+    every_update = ["--save-interval-updates", 1, "--keep-interval-updates", 2, "--disable-validation"]
+    every_update += ["--encoder-embed-dim", 32, "--decoder-embed-dim", 32]
     for attempt in range(3):
-        process = subprocess.Popen(
-            [str(w) for w in words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        wanted = re.compile(rf"num_updates={10 * attempt + 5}\b")
-        assert any(wanted.search(line) for line in process.stdout)
-        time.sleep(chance.random() * 0.3)  # it saves after every update: killed in one, or in a save
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    resumed = command(*words)
-    assert "Loaded checkpoint" in resumed and "num_updates 60" in resumed and "num_updates=5," not in resumed
+        arguments = (data, save, *every_update, "--max-update", 1000)
+        child = multiprocessing.get_context("fork").Process(target=fairseq_train, args=arguments)
+        child.start()
+        until(lambda: newest_update(save) >= 5 * attempt + 5, child.is_alive)  # noqa: B023
+        for _ in range(chance.randrange(6)):
+            before = sizes(save)
+            until(lambda: sizes(save) != before, child.is_alive)  # noqa: B023
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+    reached = newest_update(save)
+    words = ["fairseq-train", data, "--user-dir", USER_DIR, "--arch", "transformer_rela_g_tiny", *TRAINING]
+    resumed = command(*words, "--save-dir", save, *every_update, "--max-update", reached + 3)
+    assert "Loaded checkpoint" in resumed and f"num_updates {reached + 3}" in resumed
+    assert "num_updates=5," not in resumed
     assert all(torch.isfinite(w).all() for w in weights(save / "checkpoint_last.pt").values())

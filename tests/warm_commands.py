@@ -1,24 +1,30 @@
 """Commands without the seconds that importing fairseq takes: a process that has imported it forks for every call.
 
-    with WarmCommands(directory) as path:      # directory has fairseq-train, …, to put first in PATH
-        subprocess.run(["fairseq-train", …], env={"PATH": path, …})
+    subprocess.run(["fairseq-train", …], env={"PATH": warm_path(), …})
 
 What runs is each command's own entry point, in a process of its own, with the caller's arguments, environment,
-directory and streams.
+directory and streams. A signal does not reach it: to kill a command, start the real one.
 """
 
+import atexit
+import contextlib
+import functools
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ENTRIES = {
     "fairseq-train": "fairseq_cli.train:cli_main",
     "fairseq-generate": "fairseq_cli.generate:cli_main",
+    "fairseq-hydra-train": "fairseq_cli.hydra_train:cli_main",
+    "fairseq-interactive": "fairseq_cli.interactive:cli_main",
     "fairseq-preprocess": "fairseq_cli.preprocess:cli_main",
     "fairseq-eval-lm": "fairseq_cli.eval_lm:cli_main",
     "fairseq-rela": "fairseq_rela.cli:main",
@@ -26,6 +32,7 @@ ENTRIES = {
 # fairseq_rela is not: fairseq registers nothing for a user dir that was imported before
 IMPORTED = ["torch", *(entry.split(":")[0] for entry in ENTRIES.values() if entry.startswith("fairseq_cli."))]
 IMPORTED += ["matplotlib.pyplot"]
+OPTIONAL = ["torch._dynamo"]  # torch 2 imports it at an optimizer's first step, which takes a second; 1.12 has none
 
 CALL = """#!{python} -IS
 import json, os, socket, sys
@@ -38,23 +45,26 @@ sys.exit(int(server.recv(16) or b"1"))
 """
 
 
-class WarmCommands:
-    def __init__(self, directory):
-        self.directory = Path(directory)
+@functools.lru_cache(maxsize=None)
+def warm_path():
+    """A PATH whose commands start at once, for as long as this process lives."""
+    directory = tempfile.TemporaryDirectory()  # removed when this process ends
+    address = os.path.join(directory.name, "socket")
+    for name, entry in ENTRIES.items():
+        stub = Path(directory.name, name)
+        stub.write_text(CALL.format(python=sys.executable, address=address, entry=entry))
+        stub.chmod(0o755)
+    words = [sys.executable, __file__, address]
+    server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(_stop, server, directory)
+    assert b"ready\n" in iter(server.stdout.readline, b"")  # after what fairseq has to say
+    return os.pathsep.join([directory.name, str(Path(sys.executable).parent), os.environ["PATH"]])
 
-    def __enter__(self):
-        address = str(self.directory / "socket")
-        for name, entry in ENTRIES.items():
-            stub = self.directory / name
-            stub.write_text(CALL.format(python=sys.executable, address=address, entry=entry))
-            stub.chmod(0o755)
-        self.server = subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE)
-        assert b"ready\n" in iter(self.server.stdout.readline, b"")  # after what fairseq has to say
-        return os.pathsep.join([str(self.directory), str(Path(sys.executable).parent), os.environ["PATH"]])
 
-    def __exit__(self, *_):
-        self.server.terminate()
-        self.server.wait()
+def _stop(server, directory):
+    server.stdin.close()
+    server.wait()
+    directory.cleanup()
 
 
 def answer(connection):
@@ -92,12 +102,16 @@ def answer(connection):
 def serve(address):
     for module in IMPORTED:
         importlib.import_module(module)
+    for module in OPTIONAL:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     server = socket.socket(socket.AF_UNIX)
     server.bind(address)
     server.listen()
     os.write(1, b"ready\n")
-    while True:
+    # until the tests' end of this pipe is closed, by them or by their end
+    while 0 not in select.select([server, 0], [], [])[0]:
         connection, _ = server.accept()
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

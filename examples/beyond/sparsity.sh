@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Sparsity under control: train ReLA with thresholds driven to several sparsities, and see what that costs.
 #   bash examples/beyond/sparsity.sh DATASET [ATTENTION] [--dry-run] [fairseq-train's flags]
-# SETTINGS are what is trained; what was done is not done again:
+# SETTINGS are what is trained; what is done is not done again:
 #   none              without a threshold
-#   threshold:learn   with thresholds that are learned, or threshold:0.5 with this one
+#   threshold:learn   with learned thresholds, or threshold:0.5 with this one
 #   target:0.9        driven to 90 % zeros; the target rises in the first half of the updates
-#   tuned:0.9         the model of `none`, trained on with that target for a quarter of the updates, at a third of the
-#                     learning rate; tuned:none is the same without a target
+#   tuned:0.9         the model of `none`, trained further with that target for a quarter of the updates, at a third of
+#                     the learning rate; tuned:none is the same without a target
 # Ends with a table, OUT/beyond/sparsity.tsv, and a figure beside it: measured sparsity and BLEU by target.
 # The variables of the recipes apply.
 set -euo pipefail
@@ -38,19 +38,18 @@ one() (
     *) die "SETTINGS: '$1' is not known; give none, threshold:, target: or tuned: and a number" ;;
   esac
   export TAG LR WARMUP UPDATES SAVE_INTERVAL
-  bash "$root/examples/train.sh" "$dataset" "$arch" ${dry_run:+--dry-run} "${flags[@]}" "${extra[@]}"
-  bash "$root/examples/generate.sh" "$dataset" "$arch" ${dry_run:+--dry-run}
-  bash "$root/examples/analyze.sh" "$dataset" "$arch" ${dry_run:+--dry-run}
+  bash "$examples/train.sh" "$dataset" "$arch" ${dry_run:+--dry-run} "${flags[@]}" "${extra[@]}"
+  bash "$examples/generate.sh" "$dataset" "$arch" ${dry_run:+--dry-run}
+  bash "$examples/analyze.sh" "$dataset" "$arch" ${dry_run:+--dry-run}
 )
 
-bash "$root/examples/prepare.sh" "$dataset" ${dry_run:+--dry-run}
+bash "$examples/prepare.sh" "$dataset" ${dry_run:+--dry-run}
 for setting in $SETTINGS; do
   one "$setting"
   tag=$prefix${setting/:/}
   if [ "$setting" = none ]; then tag=${prefix%-}; fi
   rows+=("$setting=$(TAG=$tag run_directory "$arch" "$SEED")")
 done
-run mkdir -p "$out/beyond"
-piped /dev/null "$out/beyond/sparsity.tsv" python "$root/examples/table.py" runs "${rows[@]}"
-run python "$root/examples/beyond/sparsity_figure.py" "$out/beyond/sparsity.tsv" "$out/beyond/sparsity.png"
+step --stdout "$out/beyond/sparsity.tsv" -- python "$examples/table.py" runs "${rows[@]}"
+step -- python "$examples/beyond/sparsity_figure.py" "$out/beyond/sparsity.tsv" "$out/beyond/sparsity.png"
 [ "$dry_run" ] || cat "$out/beyond/sparsity.tsv"

@@ -1,10 +1,11 @@
 # shellcheck shell=bash disable=SC2034
 # Canadian Hansards, English-French, of the HLT-NAACL 2003 shared task: a random 100,000 of its 1.1M pairs, and its
-# 447 sentences with word alignments made by hand. The text comes tokenised, so BLEU is of tokens.
+# 447 sentences with word alignments made by hand. The text is tokenised already, so BLEU is of tokens.
 SOURCE=en TARGET=fr
 wpt=https://web.eecs.umich.edu/~mihalcea/wpt/data
 FILES=(
-  # "-": the checksums are not known here, and are recorded at the first download
+  # "-": no checksum is published for these files. The first download records one, and later downloads are checked
+  # against it.
   "$wpt/English-French.training.tar.gz -"
   "$wpt/English-French.test.tar.gz -"
 )
@@ -16,7 +17,7 @@ ENCODING=latin-1 TOKENIZED=yes
 SAMPLE=${SAMPLE:-100000 1000 1000}  # pairs to train on, to validate and to test
 MIN_WORDS=${MIN_WORDS:-4} MAX_WORDS=${MAX_WORDS:-40} MAX_RATIO=${MAX_RATIO:-2}
 
-# a sample that was drawn already, in UTF-8
+# DATA_DIR may have a sample that was drawn before, in UTF-8.
 if [ -e "${DATA_DIR:-}/train100k.en.gz" ]; then
   FILES=({train100k,valid1k,mttest1k}.{en,fr}.gz gold.{en,fr,talp})
   TRAIN=(train100k.{en,fr}.gz) VALID=(valid1k.{en,fr}.gz) TEST=(mttest1k.{en,fr}.gz)

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2034
-# IWSLT14 German-English, about 0.17M pairs of TED talks, split as everyone does since fairseq's prepare-iwslt14.sh;
-# natural case and untokenised, where that lower-cases and tokenises: scores are not comparable with its 35.
+# IWSLT14 German-English, about 0.17M pairs of TED talks, split as in fairseq's prepare-iwslt14.sh. Text has its natural
+# case and is not tokenised, while fairseq's script lower-cases and tokenises: scores cannot be compared with its 35.
 SOURCE=de TARGET=en
 FILES=(
-  # fairseq's copy of https://wit3.fbk.eu/archive/2014-01/texts/de/en/de-en.tgz, which is gone;
-  # "-": its checksum is not known here, and is recorded at the first download
+  # fairseq's copy of https://wit3.fbk.eu/archive/2014-01/texts/de/en/de-en.tgz, which is gone.
+  # "-": no checksum is published. The first download records one, and later downloads are checked against it.
   "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz -"
 )
 TRAIN=(de-en.tgz:de-en/train.tags.de-en.{de,en})

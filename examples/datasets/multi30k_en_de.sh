@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Multi30k task 1, English-German: 29,000 captions of pictures, natural case; test 2016.
+# Multi30k task 1, English-German: 29,000 captions of pictures in natural case. The test set is that of 2016.
 SOURCE=en TARGET=de
 multi30k=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 FILES=(

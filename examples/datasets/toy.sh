@@ -1,12 +1,11 @@
 # shellcheck shell=bash disable=SC2034
 # The embedded corpus: two invented languages made by rule, with gold word alignments and labelled noise. Nothing is
-# fetched; what the quickstart runs on, and the quickest way to try any recipe or table.
+# downloaded. The quickstart runs on it, and it is the quickest way to try any recipe or table.
 SOURCE=src TARGET=tgt
 CORPUS=${CORPUS:---train 20000 --valid 500 --test 500 --noise 1000 --max-clauses 2}
 case $OUT in /*) toy=$OUT/corpus ;; *) toy=$PWD/$OUT/corpus ;; esac
-FILES=()
-# shellcheck disable=SC2086
-originals() { run fairseq-rela toy-corpus "$toy" $CORPUS; }
+# shellcheck disable=SC2206
+MADE_BY=(fairseq-rela toy-corpus "$toy" $CORPUS)
 TRAIN=("$toy"/train.{src,tgt})
 VALID=("$toy"/valid.{src,tgt})
 TEST=("$toy"/test.{src,tgt})

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# WMT14 English-German, about 4.5M pairs (paper, Tables 1 and 2 and all analyses). Training settings: the paper's.
+# WMT14 English-German, 4.5M pairs in the paper (Tables 1 and 2 and all analyses). Training settings: see settings.sh.
 SOURCE=en TARGET=de
 FILES=(
   # sha256 as in TensorFlow Datasets, md5 as in sacrebleu
@@ -20,9 +20,9 @@ SACREBLEU_SET=wmt14/full
 
 # The paper's gold alignments, 508 pairs, may not be redistributed. Register at
 # https://www-i6.informatik.rwth-aachen.de/goldAlignment/, unpack, and give GOLD_DIR=…/DeEn
+GOLD_ENCODING=latin-1 GOLD_BASE=1 GOLD_REVERSE=yes  # its links have the German word first
 if [ -n "${GOLD_DIR:-}" ]; then
   GOLD=("$GOLD_DIR"/{en,de})
   GOLD_LINKS=$GOLD_DIR/alignmentDeEn.talp
-  GOLD_ENCODING=latin-1 GOLD_BASE=1 GOLD_REVERSE=yes  # its links have the German word first
   GOLD_LINES=508
 fi

@@ -1,8 +1,10 @@
 # shellcheck shell=bash disable=SC2034
-# WMT14 English-French, about 40M pairs (paper, Table 3). Training settings: the paper's.
+# WMT14 English-French (paper, Table 3). The paper has 36M pairs and does not say which; all of WMT14's training text,
+# which is taken here, has more. Training settings: see settings.sh.
 SOURCE=en TARGET=fr
 FILES=(
-  # sha256 as in TensorFlow Datasets, md5 as in sacrebleu; "-" is not known: recorded at the first download
+  # sha256 as in TensorFlow Datasets, md5 as in sacrebleu; "-" means that no checksum is published: the first
+  # download records one, and later downloads are checked against it
   "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
   "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
   "https://www.statmt.org/wmt13/training-parallel-un.tgz -"
@@ -21,4 +23,4 @@ TRAIN=(
 VALID=(dev.tgz:dev/newstest2013.{en,fr})
 TEST=(test-full.tgz:test-full/newstest2014-fren-{src.en,ref.fr}.sgm)
 SACREBLEU_SET=wmt14/full
-COVERAGE=${COVERAGE:-0.9998}  # text from the web has thousands of characters that no piece should be spent on
+COVERAGE=${COVERAGE:-0.9998}  # text from the web has thousands of rare characters that should not take a piece each

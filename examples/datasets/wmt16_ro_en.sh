@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034
-# WMT16 Romanian-English, about 0.6M pairs (paper, Table 3). Training settings: the paper's.
+# WMT16 Romanian-English, 608K pairs in the paper (Table 3). Training settings: see settings.sh.
 SOURCE=ro TARGET=en
 FILES=(
-  # sha256 as in TensorFlow Datasets, md5 as in sacrebleu; SETIMES: the sum is of the same file as OPUS gave it out
-  # at its former address. Should it be another by now, CHECKSUMS=none takes it as it is.
+  # sha256 as in TensorFlow Datasets, md5 as in sacrebleu; SETIMES: the checksum is of the file that OPUS offered
+  # at its former address. If OPUS offers another file by now, CHECKSUMS=none takes it as it is.
   "https://data.statmt.org/wmt16/translation-task/training-parallel-ep-v8.tgz sha256:8917bd3bef3bc894c8519ca1f8a4c7c330aad08a1263655a9d99ee13d532e3c7"
   "https://object.pouta.csc.fi/OPUS-SETIMES/v2/tmx/en-ro.tmx.gz sha256:56bfaa2a8c8bdfccb7b50cc926067e2291347d807004e81faab8762ddbf26302"
   "https://data.statmt.org/wmt19/translation-task/dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# WMT18 English-Finnish, about 3.3M pairs (paper, Table 3). Training settings: the paper's.
+# WMT18 English-Finnish, 3.3M pairs in the paper (Table 3). Training settings: see settings.sh.
 SOURCE=en TARGET='fi'
 FILES=(
   # sha256 as in TensorFlow Datasets, md5 as in sacrebleu

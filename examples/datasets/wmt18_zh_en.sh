@@ -1,8 +1,9 @@
 # shellcheck shell=bash disable=SC2034
-# WMT18 Chinese-English (paper, Table 3). Training settings: the paper's.
-# The CWMT part, about 9M pairs, is given out to those who register (http://nlp.nju.edu.cn/cwmt-wmt/) and is not fetched:
-# put it in two files and give EXTRA_TRAIN=/path/cwmt for cwmt.zh and cwmt.en. Without it, about 16M pairs.
-# sentencepiece segments Chinese by itself; the paper's segmentation is not needed.
+# WMT18 Chinese-English, 25M pairs in the paper (Table 3). Training settings: see settings.sh.
+# The CWMT part, about 9M pairs, is only for those who register (http://nlp.nju.edu.cn/cwmt-wmt/) and is not downloaded:
+# put it in two files and give EXTRA_TRAIN=/path/cwmt for cwmt.zh and cwmt.en. Without it there are about 16M pairs.
+# Chinese is not segmented into words first: sentencepiece needs no word boundaries. The paper does not say how it
+# segmented Chinese.
 SOURCE=zh TARGET=en
 FILES=(
   # sha256 as in TensorFlow Datasets (which keeps a copy of the United Nations corpus), md5 as in sacrebleu
@@ -18,4 +19,4 @@ TRAIN=(
 VALID=(dev.tgz:dev/newstest2017-zhen-{src.zh,ref.en}.sgm)
 TEST=(test.tgz:test/newstest2018-zhen-{src.zh,ref.en}.sgm)
 SACREBLEU_SET=wmt18
-COVERAGE=${COVERAGE:-0.9998}  # rare characters of Chinese would take a third of the pieces
+COVERAGE=${COVERAGE:-0.9998}  # otherwise rare Chinese characters would take a third of the pieces

@@ -2,7 +2,7 @@
 # The paper's Table 2 (parameters, speed of training and of decoding), Table 4 (operations of attention alone) and
 # Figure 2 (decoding by length), with models of the data set's size and vocabulary.
 #   bash examples/paper/speed.sh DATASET [--dry-run]
-# Nothing is trained: models are newly initialised, and all that is compared is measured in turn.
+# Nothing is trained: models are newly initialised. What is compared is measured in turn.
 # Variables: DEVICES, REPEATS (5), LENGTHS of the sentences (25 512), FIGURE_LENGTHS (10 20 40 80 160 320),
 # ATTENTIONS (rela_i rela_g), SIZE, PIECES
 set -euo pipefail
@@ -18,13 +18,12 @@ read -ra lengths <<< "${LENGTHS:-25 512}"
 read -ra figure_lengths <<< "${FIGURE_LENGTHS:-10 20 40 80 160 320}"
 common=(--repeats "${REPEATS:-5}" --device "$device")
 where=$out/paper
-run mkdir -p "$where"
 
 # bench NAME ARGUMENTS…: fairseq-rela bench; what it prints is kept in NAME.txt, the numbers in NAME.json.
 bench() {
   local name=$1; shift
   say "$name"
-  made "$where/$name.txt" || piped /dev/null "$where/$name.txt" \
+  step --makes "$where/$name.txt" --stdout "$where/$name.txt" -- \
     "${launch[@]}" fairseq-rela bench "$@" "${common[@]}" --json "$where/$name.json"
   [ "$dry_run" ] || cat "$where/$name.txt"
 }

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # The paper's Table 1: BLEU of all 13 rows on one data set (the paper's is wmt14_en_de).
 #   bash examples/paper/table1.sh DATASET [--dry-run] [fairseq-train's flags]
-# SEEDS="1 2 3" trains each row with these; ROWS="1 7" only these rows. The variables of the recipes apply to all.
-# What was done is not done again, so the table can be filled row by row. Row 4, a bare ReLU, is expected to fail.
+# SEEDS="1 2 3" trains each row with these seeds; ROWS="1 7" takes only these rows. The variables of the recipes apply to all.
+# What is done is not done again, so the table can be filled row by row. Row 4, ReLU alone, is expected to fail.
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 # shellcheck source=examples/paper/rows.sh
-. "$root/examples/paper/rows.sh"
+. "$examples/paper/rows.sh"
 arguments "$@"
 load_dataset
 find_environment
 SEEDS=${SEEDS:-1}
-all=(softmax sparsemax entmax15 relu relu_rmsnorm rela_i rela_g rela_g_layernorm rela_g_gelu rela_g_leaky_relu
-  rela_g_encoder_only rela_g_decoder_only rela_g_cross_only)
+mapfile -t all < <(PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$examples/attentions.py" table1)
+[ "${#all[@]}" -gt 0 ] || die "the catalog of attentions could not be read"
 attentions=() labels=()
 for row in ${ROWS:-$(seq ${#all[@]})}; do
   case $row in *[!0-9]* | 0) die "ROWS: there is no row $row; give numbers from 1 to ${#all[@]}" ;; esac

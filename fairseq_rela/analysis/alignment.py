@@ -1,18 +1,20 @@
 """Word alignment from cross attention, and its error rate (Section 5.2, Figure 4 and Table 5)."""
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from fairseq_rela.analysis.links import Gold, Links
+from fairseq_rela.analysis.metrics import AlignmentError, HeldOutError
 from fairseq_rela.analysis.words import Words, over_source, over_target, shifted, word_weights
+from fairseq_rela.dump.zeros import null_rows
 
 ROWS = ("normal", "shifted")  # which row of the attention is read for token t: t, or t + 1
-EOS = ("drop", "null")  # the source's </s> is dropped before the maximum, or a maximum there is no link
+EOS = ("drop", "null")  # drop the source's </s> before the maximum, or read a maximum there as no link
 
 
 class Overlap(NamedTuple):
-    """What an error rate is made of: |A ∩ S|, |A ∩ P|, |A|, |S| over a corpus."""
+    """The counts in an error rate: |A ∩ S|, |A ∩ P|, |A|, |S| over a corpus."""
 
     in_sure: int
     in_possible: int
@@ -30,12 +32,15 @@ def overlap(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> Overlap:
 
 
 def alignment_error_rate(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> float:
-    """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus; 0 where nothing is to link nor linked."""
+    """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus; 0 if there are no links at all."""
     counts = overlap(hypotheses, golds)
     return float(error_rate(*counts))
 
 
-def error_rate(in_sure: np.ndarray, in_possible: np.ndarray, linked: np.ndarray, sure: np.ndarray) -> np.ndarray:
+Count = Union[int, np.ndarray]
+
+
+def error_rate(in_sure: Count, in_possible: Count, linked: Count, sure: Count) -> np.ndarray:
     """AER from its counts, elementwise."""
     agreed = np.asarray(in_sure, dtype=np.float64) + in_possible
     wanted = np.asarray(linked, dtype=np.float64) + sure
@@ -47,17 +52,17 @@ def linked_sources(weights: np.ndarray, eos: str = "drop") -> np.ndarray:
     """For each target word the source word of its largest weight, -1 for none: (…, target words).
 
     `weights` are between words, (…, target words, source words + 1), the last column that of `</s>`.
-    A row of zeros links to nothing; of equal weights the first wins.
+    A row of zeros has no link. Of equal weights the first wins.
     """
     if eos == "drop":
         weights = weights[..., :-1]
     if weights.shape[-1] == 0:
         return np.full(weights.shape[:-1], -1)
     best = weights.argmax(axis=-1)
-    nothing = ~(weights != 0).any(axis=-1)
+    unlinked = null_rows(weights)
     if eos == "null":
-        nothing |= best == weights.shape[-1] - 1
-    return np.where(nothing, -1, best)
+        unlinked |= best == weights.shape[-1] - 1
+    return np.where(unlinked, -1, best)
 
 
 def word_links(weights: np.ndarray, source: Words, target: Words, rows: str = "normal", eos: str = "drop") -> Links:
@@ -70,7 +75,7 @@ def word_links(weights: np.ndarray, source: Words, target: Words, rows: str = "n
 class AlignmentScores:
     """Error rates of every layer and head, for both ways of reading rows and of treating `</s>`, in one pass.
 
-    Sentences go to one of two halves (even ones: development): a head can be chosen on one and scored on the other.
+    Sentences are in one of two halves, even and odd, so that a head can be chosen on one and scored on the other.
     """
 
     def __init__(self) -> None:
@@ -97,7 +102,7 @@ class AlignmentScores:
                 total[half] += np.stack(counts, axis=-1)
 
     def merge(self, other: "AlignmentScores") -> None:
-        """Add what another has counted."""
+        """Add the counts of another part of the same dump."""
         for key, counts in other._counts.items():
             self._counts[key] = self._counts[key] + counts if key in self._counts else counts
         self._sure = self._sure + other._sure
@@ -109,38 +114,40 @@ class AlignmentScores:
         counts, sure = (counts.sum(axis=0), self._sure.sum()) if half is None else (counts[half], self._sure[half])
         return error_rate(counts[..., 0], counts[..., 1], counts[..., 2], sure)
 
-    def result(self, rows: str, eos: str) -> dict:
+    def result(self, rows: str, eos: str) -> AlignmentError:
         """What Figure 4 and Table 5 show: AER by layer, of its mean and of its best head, and their means."""
-        everywhere = self.heads(rows, eos)
-        found = {
-            "layer": everywhere[:, -1].tolist(),
-            "best_head": everywhere[:, :-1].min(axis=1).tolist(),
-            "AoL": float(everywhere[:, -1].mean()),
-            "AoH": float(everywhere[:, :-1].min(axis=1).mean()),
-            "heads": everywhere[:, :-1].tolist(),
-            "best_head_index": everywhere[:, :-1].argmin(axis=1).tolist(),
-            "held_out": None,
-        }
-        if self._sentences.all():
-            chosen = self.heads(rows, eos, half=0)[:, :-1].argmin(axis=1)
-            unseen = self.heads(rows, eos, half=1)
-            best = unseen[np.arange(len(chosen)), chosen]
-            found["held_out"] = {
-                "layer": unseen[:, -1].tolist(),
-                "best_head": best.tolist(),
-                "AoL": float(unseen[:, -1].mean()),
-                "AoH": float(best.mean()),
-                "best_head_index": chosen.tolist(),
-            }
-        return found
+        rates = self.heads(rows, eos)
+        layer, heads = rates[:, -1], rates[:, :-1]
+        return AlignmentError(
+            layer=layer.tolist(),
+            best_head=heads.min(axis=1).tolist(),
+            AoL=float(layer.mean()),
+            AoH=float(heads.min(axis=1).mean()),
+            heads=heads.tolist(),
+            best_head_index=heads.argmin(axis=1).tolist(),
+            held_out=self._held_out(rows, eos) if self._sentences.all() else None,
+        )
+
+    def _held_out(self, rows: str, eos: str) -> HeldOutError:
+        """Heads chosen on even sentences, scored on odd ones."""
+        chosen = self.heads(rows, eos, half=0)[:, :-1].argmin(axis=1)
+        rates = self.heads(rows, eos, half=1)
+        layer, best_head = rates[:, -1], rates[np.arange(len(chosen)), chosen]
+        return HeldOutError(
+            layer=layer.tolist(),
+            best_head=best_head.tolist(),
+            AoL=float(layer.mean()),
+            AoH=float(best_head.mean()),
+            best_head_index=chosen.tolist(),
+        )
 
     def best(self, eos: str) -> Tuple[str, int, Optional[int], float]:
         """The (rows, layer, head, AER) with the least error over all sentences; head None is the layer's mean."""
         choices: List[Tuple[float, int, int, int]] = []
         for order, rows in enumerate(ROWS):
             rates = self.heads(rows, eos)
-            layer, head = np.unravel_index(int(rates.argmin()), rates.shape)
-            choices.append((float(rates[layer, head]), order, int(layer), int(head)))
+            layer, head = divmod(int(rates.argmin()), rates.shape[1])
+            choices.append((float(rates[layer, head]), order, layer, head))
         rate, order, layer, head = min(choices)
         mean = self._counts[ROWS[order], eos].shape[2] - 1
         return ROWS[order], layer, None if head == mean else head, rate

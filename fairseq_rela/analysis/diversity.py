@@ -4,6 +4,8 @@ from typing import Dict, Optional, Sequence
 
 import numpy as np
 
+from fairseq_rela.dump.zeros import is_nonzero, null_rows
+
 TAUS = (1.0, 0.5, 0.25, 0.1)
 
 
@@ -17,16 +19,15 @@ def query_diversity(
 
         JS(p¹ … p^H) = H(1/H Σ p^h) - 1/H Σ H(p^h)
 
-    Rows that are no distributions become p = softmax(sign(α)|α|^τ) over the visible positions; a null row becomes
-    certainty of a dummy slot after the last position (entropy 0). Rows that are distributions are taken as they are,
-    whatever τ.
+    Rows that are not distributions become p = softmax(sign(α)|α|^τ) over the visible positions; a null row becomes
+    a one-hot on a dummy slot after the last position (entropy 0). Rows that are distributions are used as they are, for
+    every τ.
     """
     if visible is not None:
         weights = np.where(visible, weights, weights.dtype.type(0))
     if distribution:
         rows = weights.astype(np.float64)
-        null = ~(rows != 0).any(axis=-1)
-        value = _divergence(rows.mean(axis=-3), -_sum_plogp(rows), null)
+        value = _divergence(rows.mean(axis=-3), -_sum_plogp(rows), null_rows(weights))
         return dict.fromkeys(taus, value)
     return _rectified_diversity(weights, visible, taus)
 
@@ -34,15 +35,15 @@ def query_diversity(
 def _rectified_diversity(
     weights: np.ndarray, visible: Optional[np.ndarray], taus: Sequence[float]
 ) -> Dict[float, np.ndarray]:
-    """`query_diversity` of rows that are no distributions.
+    """`query_diversity` of rows that are not distributions.
 
-    The weights that are 0 all have logit 0, so a row's zeros need one exponential between them: the work is in
-    proportion to the weights that are not 0, few in sparse attention.
+    All zeros have logit 0, so the zeros of a row need one exponential together. The work is proportional to the number
+    of weights that are not 0, which is small in sparse attention.
     """
     *outer, heads, queries, keys = weights.shape
     shape = (*outer, heads, queries)
     seen = np.full(queries, keys) if visible is None else visible.sum(axis=-1)  # (T,)
-    nonzero = weights != 0
+    nonzero = is_nonzero(weights)
     counts = np.count_nonzero(nonzero, axis=-1)  # (…, H, T)
     null = counts == 0
     flat = np.flatnonzero(nonzero)  # row after row
@@ -54,22 +55,22 @@ def _rectified_diversity(
     # where each weight is in the mixture of heads, (…, T, S), flat
     cells = flat // (heads * queries * keys) * (queries * keys) + flat % (queries * keys)
     cell_count = int(np.prod([*outer, queries, keys]))
-    found = {}
+    diversity = {}
     for tau in taus:
         logits = _signed_power(values, tau)
-        # A softmax is the same whatever is taken from all its logits; where none is large nothing needs to be.
+        # Subtracting the peak does not change a softmax. It is needed only if some logit is large.
         peak = _row_peaks(logits, starts, zeros)
-        spared = bool(len(peak)) and peak.max() < _SAFE and peak.min() > -_SAFE
-        if spared:
+        small_logits = bool(len(peak)) and peak.max() < _SAFE and peak.min() > -_SAFE
+        if small_logits:
             peak = np.zeros(len(peak))
             powers = np.exp(logits)
         else:
             powers = np.exp(logits - np.repeat(peak, per_row))
-        of_zero = np.exp(-np.maximum(peak, 0))  # a row that has zeros has no lower peak
+        of_zero = np.exp(-np.maximum(peak, 0))  # the peak of a row with zeros is at least 0
         total = zeros * of_zero + _row_sums(powers, starts)
-        base = of_zero / total  # what a row gives to each of its zeros
-        # the mixture: that, everywhere, and what the other weights get besides
-        if spared:
+        base = of_zero / total  # the probability of each zero of a row
+        # The mixture is `base` everywhere, plus what the other weights get in addition.
+        if small_logits:
             extra = (powers - 1) * np.repeat(base, per_row)
         else:
             extra = powers / np.repeat(total, per_row) - np.repeat(base, per_row)
@@ -81,11 +82,11 @@ def _rectified_diversity(
         # H(p) = ln Z - Σ p·logit: no logarithm per weight
         powers *= logits
         entropy = np.log(total) + peak - _row_sums(powers, starts) / total
-        found[tau] = _divergence(mixture, _by_row(entropy, rows, shape), null)
-    return found
+        diversity[tau] = _divergence(mixture, _by_row(entropy, rows, shape), null)
+    return diversity
 
 
-_SAFE = 300.0  # exp of it, times itself and as many rows as there may be, is a double
+_SAFE = 300.0  # exp(300) squared, times the number of rows, still fits a double
 
 
 def _by_row(values: np.ndarray, rows: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -96,7 +97,7 @@ def _by_row(values: np.ndarray, rows: np.ndarray, shape: Sequence[int]) -> np.nd
 
 
 def _row_peaks(logits: np.ndarray, starts: np.ndarray, zeros: np.ndarray) -> np.ndarray:
-    """The largest logit of each row, that of its zeros included."""
+    """The largest logit of each row, including that of its zeros."""
     peak = np.maximum.reduceat(logits, starts) if len(starts) else np.zeros(0)
     return np.where(zeros > 0, np.maximum(peak, 0), peak)
 
@@ -106,7 +107,7 @@ def _row_sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _signed_power(values: np.ndarray, tau: float) -> np.ndarray:
-    """sign(α)|α|^τ, where α is not 0; roots are several times as fast as a general power."""
+    """sign(α)|α|^τ, where α is not 0; square roots are several times faster than a general power."""
     if tau == 1:
         return values
     size = values if len(values) == 0 or values.min() > 0 else np.abs(values)

@@ -1,21 +1,23 @@
-"""Text files line by line; what is wrong with one is told with the file and the line."""
+"""Reading text files line by line. Errors name the file and the line."""
 
 import gzip
 import zlib
-from typing import BinaryIO, Iterator, Tuple
+from typing import IO, Iterator, Tuple, cast
 
 from fairseq_rela.errors import InputError
 
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
-def open_bytes(path: str) -> BinaryIO:
-    """`path` open for reading, decompressed where its name ends in .gz."""
-    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")
+def open_bytes(path: str) -> IO[bytes]:
+    """`path`, open for reading, and decompressed if its name ends in .gz."""
+    if str(path).endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return open(path, "rb")
 
 
 def raw_lines(path: str) -> Iterator[bytes]:
-    """The lines of `path`, each without its line end. Only a line feed ends a line: U+2028 and others are text."""
+    """The lines of `path` without their line ends. Only a line feed ends a line; U+2028 and others are text."""
     with open_bytes(path) as stream:
         try:
             for number, line in enumerate(stream, 1):
@@ -23,7 +25,7 @@ def raw_lines(path: str) -> Iterator[bytes]:
                     raise InputError(f"{path}, line 1: begins with a byte-order mark; save it as UTF-8 without one")
                 yield line.rstrip(b"\r\n")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(f"{path}: not a whole gzip file ({error})") from None
+            raise InputError(f"{path}: not a complete gzip file ({error})") from None
 
 
 def text_lines(path: str) -> Iterator[Tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Word links in the Pharaoh format: a line a sentence, `i-j` a sure link, `ipj` a possible one (talp)."""
+"""Word links in the Pharaoh format: one line per sentence, `i-j` for a sure link, `ipj` for a possible one (talp)."""
 
 import re
 from typing import FrozenSet, List, NamedTuple, Optional, Tuple
@@ -7,26 +7,29 @@ from fairseq_rela.analysis.lines import text_lines
 from fairseq_rela.errors import InputError
 
 Links = FrozenSet[Tuple[int, int]]  # (source word, target word), counted from 0
-_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+_LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")  # no sentence has more words
 
 
 class Gold(NamedTuple):
-    """What people linked: the links they were sure of, and all they held possible (the sure ones included)."""
+    """Gold links made by people: the sure ones, and the possible ones, which include the sure ones."""
 
     sure: Links
     possible: Links
 
 
 def parsed_links(line: str, base: int = 0, reverse: bool = False, where: str = "links") -> Gold:
-    """The links written in `line`, counted from `base` there; `reverse`: the target's index comes first."""
+    """The links in `line`, which counts words from `base`. With `reverse` the target's index comes first."""
     sure, possible = set(), set()
     for word in line.split():
         match = _LINK.fullmatch(word)
         if not match:
-            raise InputError(f"{where}: {word[:40]!r} is no link; links are written i-j (sure) or ipj (possible)")
+            raise InputError(
+                f"{where}: {word[:40]!r} is not a link; links are written i-j (sure) or ipj (possible), and "
+                f"i and j have at most 9 digits"
+            )
         first, second = int(match[1]) - base, int(match[3]) - base
         if first < 0 or second < 0:
-            raise InputError(f"{where}: link {word} has index 0, but indices are said to count from {base}")
+            raise InputError(f"{where}: link {word} has index 0, but indices should count from {base}")
         link = (second, first) if reverse else (first, second)
         possible.add(link)
         if match[2] == "-":
@@ -40,7 +43,7 @@ def read_links(path: str, base: int = 0, reverse: bool = False) -> List[Gold]:
 
 
 def check_links(gold: Gold, source_words: int, target_words: int, where: str) -> None:
-    """Raise where a link leaves the sentence pair: the files are not of the same text, or count differently."""
+    """InputError if a link is outside of the sentence pair: another text, or words counted differently."""
     beyond: Optional[Tuple[int, int]] = next(
         (link for link in sorted(gold.possible) if link[0] >= source_words or link[1] >= target_words), None
     )

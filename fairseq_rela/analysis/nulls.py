@@ -1,20 +1,14 @@
 """Null attention: queries that attend to nothing (Section 5.2, Figures 6 and 7)."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
 from fairseq_rela.analysis.words import Words
+from fairseq_rela.dump.zeros import null_rows
 
 SENTENCE_START = "</s>"  # the input of row 0, as in fairseq
-
-
-def null_rows(weights: np.ndarray, visible: Optional[np.ndarray] = None) -> np.ndarray:
-    """(…, T) true where the visible weights of a query, a row of (…, T, S), are all exactly 0."""
-    seen = weights != 0
-    if visible is not None:
-        seen &= visible
-    return ~seen.any(axis=-1)
 
 
 def null_rate(weights: np.ndarray, visible: Optional[np.ndarray] = None) -> np.ndarray:
@@ -29,7 +23,7 @@ def null_rate_variance(rates: np.ndarray) -> np.ndarray:
 
 
 def input_words(target: Words) -> List[Optional[int]]:
-    """For each row, the word (its index) that its input token ends; -1 for the sentence start; None within a word.
+    """For each row the index of the word that its input token ends; -1 at the sentence start; None inside a word.
 
     The input of row t is token t - 1, of row 0 the sentence start.
     """
@@ -41,8 +35,9 @@ def input_words(target: Words) -> List[Optional[int]]:
     return ended[: len(of_piece)]
 
 
-class Condition(NamedTuple):
-    """The null rate of one head over the queries that come after one word (or tag), and how telling that is."""
+@dataclass(frozen=True)
+class Condition:
+    """The null rate of one head over the queries after one word, and how much that tells."""
 
     layer: int
     head: int
@@ -54,7 +49,7 @@ class Condition(NamedTuple):
 
 
 class ConditionalNulls:
-    """Counts null queries by what came before them: `rate(label)` is (L, H), of the queries after `label`."""
+    """Counts null queries by the word or tag before them."""
 
     def __init__(self) -> None:
         self._index: Dict[str, int] = {}
@@ -62,17 +57,18 @@ class ConditionalNulls:
         self._nulls = np.zeros((0, 0, 0), dtype=np.int64)  # (labels, L, H)
 
     def add(self, nulls: np.ndarray, labels: Sequence[Optional[str]]) -> None:
-        """Count the rows of `nulls`, (L, H, T), under their labels; a row whose label is None is left out."""
-        kept = [row for row, label in enumerate(labels) if label is not None]
-        if not kept:
+        """Count the rows of `nulls`, (L, H, T), by their labels. Rows with the label None are left out."""
+        labelled = [(row, label) for row, label in enumerate(labels) if label is not None]
+        if not labelled:
             return
-        where = np.array([self._index.setdefault(labels[row], len(self._index)) for row in kept])
+        rows = [row for row, _ in labelled]
+        where = np.array([self._index.setdefault(label, len(self._index)) for _, label in labelled])
         self._grow(nulls.shape[:2])
         np.add.at(self._queries, where, 1)
-        np.add.at(self._nulls, where, np.moveaxis(nulls[..., kept], -1, 0).astype(np.int64))
+        np.add.at(self._nulls, where, np.moveaxis(nulls[..., rows], -1, 0).astype(np.int64))
 
     def merge(self, other: "ConditionalNulls") -> None:
-        """Add what another has counted."""
+        """Add the counts of another part of the same dump."""
         if not other._index:
             return
         where = np.array([self._index.setdefault(label, len(self._index)) for label in other._index])
@@ -93,7 +89,7 @@ class ConditionalNulls:
 
     @property
     def labels(self) -> List[str]:
-        """What was seen, the most frequent first."""
+        """The labels, most frequent first."""
         return sorted(self._index, key=lambda label: (-self.count(label), label))
 
     def count(self, label: str) -> int:
@@ -106,7 +102,7 @@ class ConditionalNulls:
         return self._nulls[index] / max(int(self._queries[index]), 1)
 
     def most_telling(self, per_head: int = 5, min_count: int = 5) -> List[Condition]:
-        """For each head the labels that tell most of whether it is null, the most telling of all heads first."""
+        """For each head the labels that tell most about whether it is null, the most telling of all heads first."""
         known = [label for label in self._index if self.count(label) >= min_count]
         if not known:
             return []
@@ -116,10 +112,10 @@ class ConditionalNulls:
         all_queries = int(self._queries[:size].sum())
         all_nulls = self._nulls[:size].sum(axis=0)  # (L, H)
         scores = surprise(nulls, queries[:, None, None], all_nulls, all_queries)  # (labels, L, H)
-        found = []
+        conditions: List[Condition] = []
         for layer, head in np.ndindex(*all_nulls.shape):
             order = sorted(range(len(known)), key=lambda i: (-scores[i, layer, head], known[i]))
-            found += [
+            conditions += [
                 Condition(
                     layer,
                     head,
@@ -132,13 +128,13 @@ class ConditionalNulls:
                 for i in order[:per_head]
                 if scores[i, layer, head] > 0
             ]
-        return sorted(found, key=lambda c: (-c.surprise, c.layer, c.head, c.after))
+        return sorted(conditions, key=lambda c: (-c.surprise, c.layer, c.head, c.after))
 
 
 def surprise(nulls: np.ndarray, queries: np.ndarray, all_nulls: np.ndarray, all_queries: int) -> np.ndarray:
     """Dunning's G² of "the query is null" against "it comes after this word": 2 Σ O ln(O / E) of the 2 × 2 table.
 
-    A rate over few queries is seldom telling however extreme it is, and G² says so where a bare rate does not.
+    A rate over few queries tells little, however extreme it is. G² takes that into account, and a bare rate does not.
     """
     nulls, queries = np.asarray(nulls, dtype=np.float64), np.asarray(queries, dtype=np.float64)
     all_nulls = np.asarray(all_nulls, dtype=np.float64)

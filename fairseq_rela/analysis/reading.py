@@ -1,4 +1,4 @@
-"""A dump as the analyses read it: the best hypothesis of each sentence, its words, weights that are numbers."""
+"""A dump as the analyses read it: the best hypothesis of each sentence, its words and its weights."""
 
 import itertools
 from typing import Iterator, List, Sequence
@@ -7,11 +7,11 @@ import numpy as np
 
 from fairseq_rela.analysis.links import Gold, check_links
 from fairseq_rela.analysis.words import Words, merge_rule, merged
+from fairseq_rela.dump.reader import AttentionDump, Record
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
-from fairseq_rela.recording.dump import AttentionDump, Record
 
-_TELLING = 200  # sentences that are looked at to tell how words are cut
+_SENTENCES_TO_DETECT = 200  # sentences that are read to find out how words are split into pieces
 
 
 class DumpReader:
@@ -24,9 +24,9 @@ class DumpReader:
         self._best = np.flatnonzero(self.dump.ranks == 0)
         self.ids: np.ndarray = self.dump.ids[self._best]
         if not len(self.ids):
-            raise InputError(f"{path}: the dump holds no sentence")
+            raise InputError(f"{path}: the dump has no sentence")
         if merge == "auto":
-            first = [self.dump[i] for i in itertools.islice(self._best, _TELLING)]
+            first = [self.dump[i] for i in itertools.islice(self._best, _SENTENCES_TO_DETECT)]
             self.source_rule = merge_rule(record.source for record in first)
             self.target_rule = merge_rule(record.target for record in first)
         else:
@@ -42,8 +42,10 @@ class DumpReader:
         return progress((self[i] for i in range(len(self))), self.path, len(self))
 
     def weights(self, record: Record, kind: str) -> np.ndarray:
-        """(L, H, queries, keys) of a kind that the dump has. InputError for a weight that is no number."""
+        """(L, H, queries, keys) of a kind that the dump has. InputError if a weight is infinite or NaN."""
         weights = record.weights(kind)
+        if weights is None:
+            raise InputError(f"{self.path}: has no {kind} attention, only {', '.join(self.info.kinds)}")
         if not np.isfinite(weights).all():
             raise InputError(
                 f"{self.path}: sentence {record.id} has {kind} weights that are infinite or not a number: "
@@ -60,15 +62,15 @@ class DumpReader:
     def require(self, kind: str) -> None:
         """InputError unless the dump has `kind`."""
         if kind not in self.info.kinds:
-            raise InputError(f"{self.path}: holds no {kind} attention, only {', '.join(self.info.kinds)}")
+            raise InputError(f"{self.path}: has no {kind} attention, only {', '.join(self.info.kinds)}")
 
     def layer_index(self, kind: str, layer: int) -> int:
         """Where the model's layer `layer` (from 0, negative from the end) is on axis 0 of the weights."""
         info = self.info.kinds[kind]
         wanted = layer + info.model_layers if layer < 0 else layer
         if wanted not in info.layers:
-            there = ", ".join(map(str, info.layers))
-            raise InputError(f"{self.path}: no {kind} layer {layer} in this dump; there are (from 0): {there}")
+            available = ", ".join(map(str, info.layers))
+            raise InputError(f"{self.path}: no {kind} layer {layer} in this dump; there are (from 0): {available}")
         return info.layers.index(wanted)
 
     def check_head(self, kind: str, head: int) -> None:
@@ -78,18 +80,18 @@ class DumpReader:
             raise InputError(f"{self.path}: no {kind} head {head} in this dump; there are 0 to {heads - 1}, and mean")
 
     def match_lines(self, lines: Sequence, path: str) -> None:
-        """InputError unless there is a line of `path` for each sentence: line i (from 0) is that of id i."""
+        """InputError unless `path` has one line per sentence. Line i (from 0) belongs to id i."""
         if len(lines) != len(self):
-            raise InputError(f"{path}: has {len(lines)} lines, but {self.path} holds {len(self)} sentences")
+            raise InputError(f"{path}: has {len(lines)} lines, but {self.path} has {len(self)} sentences")
         if int(self.ids[0]) != 0 or int(self.ids[-1]) != len(self) - 1:
             missing = sorted(set(range(len(self))) - set(self.ids.tolist()))[0]
             raise InputError(
-                f"{path}, line {missing + 1}: is of sentence {missing}, which is not in {self.path} "
+                f"{path}, line {missing + 1}: belongs to sentence {missing}, which is not in {self.path} "
                 f"(its ids go from {self.ids[0]} to {self.ids[-1]})"
             )
 
     def match_gold(self, golds: List[Gold], path: str) -> None:
-        """InputError unless `golds` fit the dump, in number and in the words that they link."""
+        """InputError unless `golds` fit the dump, in number and in the words they link."""
         self.match_lines(golds, path)
         for record in self:
             source, target = len(self.source_words(record).text), len(self.target_words(record).text)

@@ -18,8 +18,8 @@ def union(forward: Links, backward: Links) -> Links:
 
 
 def grow_diag(forward: Links, backward: Links) -> Links:
-    """The intersection, grown by links of the union that touch it (diagonally too) and whose source or target word
-    has no link yet, until nothing more can be added. Points are visited in the order of source, then target."""
+    """The intersection, extended by links of the union that touch it (also diagonally) and whose source or target word
+    has no link yet, until no more can be added. Points are visited in the order of source, then target."""
     return frozenset(_grown(forward, backward))
 
 
@@ -43,7 +43,7 @@ def _grown(forward: Links, backward: Links) -> Set[Tuple[int, int]]:
     added = True
     while added:
         added = False
-        # The whole grid is what Koehn's pseudo-code scans; only points of the union can be on it.
+        # Koehn's pseudo-code scans the whole grid, but only points of the union can be linked.
         for source, target in sorted(either):
             if (source, target) not in links:
                 continue

@@ -13,14 +13,14 @@ import numpy as np
 from fairseq_rela.errors import InputError
 
 RULES = ("bpe", "sentencepiece", "none")
-MARKERS = frozenset(["<s>", "</s>", "<pad>"])  # pieces that are no part of any word
+MARKERS = frozenset(["<s>", "</s>", "<pad>"])  # pieces that do not belong to a word
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _BEGIN = "▁"
 _GOES_ON = "@@"
 
 
 class Words(NamedTuple):
-    """The words of a sentence, and for each of its pieces the index of its word (-1: of none, as `</s>`)."""
+    """The words of a sentence, and for each of its pieces the index of its word (-1 for `</s>` and other markers)."""
 
     text: List[str]
     of_piece: np.ndarray  # (pieces,) int
@@ -41,7 +41,7 @@ def merge_rule(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def merged(pieces: Sequence[str], rule: str = "auto") -> Words:
-    """The words that `pieces` spell by `rule`: one of `RULES`, or "auto" to tell from these pieces alone.
+    """The words that `pieces` spell by `rule`: one of `RULES`, or "auto" to detect it from these pieces alone.
 
     An unknown piece (`<unk>`) follows the rule as any other: in BPE it ends its word, in sentencepiece it goes on with
     the word before it (sentencepiece sets a `▁` of its own before a word that begins with an unknown character).
@@ -64,12 +64,12 @@ def merged(pieces: Sequence[str], rule: str = "auto") -> Words:
 
 
 def _begins_after_end(pieces: Sequence[str], marked: bool) -> List[bool]:
-    """Whether each piece begins a word, where a piece that ends in `@@` says that its word goes on."""
+    """Whether each piece begins a word, where `@@` at the end of a piece says that its word continues."""
     begins, goes_on = [], False
     for piece in pieces:
         begins.append(not goes_on)
         goes_on = marked and piece.endswith(_GOES_ON) and piece != _GOES_ON
-    # A marker ends a word that was left open (a hypothesis cut at its longest), and the next piece begins one.
+    # A marker ends an unfinished word (of a truncated hypothesis), and the next piece begins a new word.
     for index, piece in enumerate(pieces[:-1]):
         if piece in MARKERS:
             begins[index + 1] = True
@@ -77,7 +77,7 @@ def _begins_after_end(pieces: Sequence[str], marked: bool) -> List[bool]:
 
 
 def _begins_by_mark(pieces: Sequence[str]) -> List[bool]:
-    """Whether each piece begins a word, where a `▁` says so; a `▁` alone goes with what follows, or the last word."""
+    """Whether each piece begins a word, marked by `▁`. A `▁` alone belongs to what follows, or to the last word."""
     begins, spelled_any, only_marks = [], False, False
     for index, piece in enumerate(pieces):
         if piece in MARKERS:
@@ -101,7 +101,7 @@ def _spelling(piece: str, rule: str) -> str:
 
 
 def _text(parts: List[str]) -> str:
-    """The pieces of a word joined, byte pieces decoded together: a character may be spread over several."""
+    """The joined pieces of a word. Byte pieces are decoded together, because a character can have several."""
     if not any(part.startswith("<0x") for part in parts):
         return "".join(parts)
     raw = b"".join(
@@ -138,7 +138,7 @@ def shifted(target: Words) -> Words:
 
 
 def _membership(of_piece: np.ndarray, words: int, eos: bool) -> np.ndarray:
-    """(words [+ 1], pieces): 1 where the piece is of the word; the last row, where asked for, is the markers'."""
+    """(words [+ 1], pieces): 1 where the piece belongs to the word. With `eos` the last row is that of the markers."""
     inside = (np.arange(words)[:, None] == of_piece[None, :]).astype(np.float64)
     if eos:
         inside = np.concatenate([inside, (of_piece == -1).astype(np.float64)[None, :]])

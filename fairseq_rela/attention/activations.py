@@ -1,10 +1,11 @@
-"""From scores to weights: the paper's Equation 3 (softmax) and Equation 5 (ReLU), and what else is compared.
+"""From scores to weights: softmax (paper, Equation 1), ReLU (Equation 3) and the activations they are compared with.
 
-A *pointwise* activation weighs every score by itself and has f(0) = 0, so a masked score is set to 0
-before it. A *rowwise* one weighs a score against its row; its rows are distributions over the keys.
-An activation is one line in `ACTIVATIONS`.
+A *pointwise* activation computes each weight from its own score and has f(0) = 0, so a masked score is set to 0
+before it. A *rowwise* activation weighs each score against its row. Its rows are distributions over the keys, except
+those of softpick, which may be null. An activation is one line in `ACTIVATIONS`.
 """
 
+import math
 from typing import Callable, NamedTuple, Optional
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_rela.errors import InputError
 
 
-def widened(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """`x` in float32 if it is half precision, else as it is (float64 stays float64)."""
     if x.dtype == torch.float16 or x.dtype == torch.bfloat16:
         return x.float()
@@ -42,32 +43,79 @@ class FromEntmax(nn.Module):
         )
 
 
-class InPlace(NamedTuple):
-    """A pointwise activation whose derivative the weights tell, so that they may overwrite the scores.
+TOPK = 8  # how many scores of a row top-k attention keeps, unless a flag says otherwise
 
-    Where a weight is 0, its derivative is too.
+
+class TopK(nn.Module):
+    """Softmax over the k largest scores of a row; the other weights are 0 (Zhao et al., 2019, explicit sparse
+    Transformer). Scores that equal the k-th largest are kept too."""
+
+    def __init__(self, k: int = TOPK):
+        super().__init__()
+        if k < 1:
+            raise InputError(f"--attn-topk {k}: give at least 1, the number of keys that a query attends to")
+        self.k = k
+
+    def forward(self, scores: Tensor) -> Tensor:
+        smallest_kept = scores.topk(min(self.k, scores.size(-1)), dim=-1)[0][..., -1:]
+        return scores.masked_fill(scores < smallest_kept, -math.inf).softmax(dim=-1)
+
+    def extra_repr(self) -> str:
+        return f"k={self.k}"
+
+
+class Softpick(nn.Module):
+    """Rectified softmax: relu(eˣ − 1) / Σ |eˣ − 1| (Zuhri et al., 2025). A row without a positive score is null.
+
+    With m = max(0, largest score), numerator and denominator are divided by e^m, so nothing overflows. Both parts are
+    computed by expm1, which is exact for small scores. Masked scores (−inf, or float32's least number) do not count in
+    the sum. ε = 1e-8 bounds the gradient of a row whose scores are all near 0.
     """
 
-    forward: Callable[[Tensor], Tensor]  # scores → weights, in their memory
-    backward: Callable[[Tensor, Tensor], Tensor]  # gradient of the weights, weights → of the scores, in its memory
+    __constants__ = ("LEAST",)
+
+    LEAST = -3.4e38  # a score below this is masked
+
+    def forward(self, scores: Tensor) -> Tensor:
+        positive, negative = scores.relu(), scores.clamp(max=0.0)
+        largest = positive.amax(dim=-1, keepdim=True)
+        numerator = (positive - largest).exp() * -torch.expm1(-positive)
+        below_zero = (-largest).exp() * -torch.expm1(negative)
+        total = (numerator + below_zero.masked_fill(scores < self.LEAST, 0.0)).sum(dim=-1, keepdim=True)
+        return numerator / (total + 1e-8)
+
+
+class InPlace(NamedTuple):
+    """A pointwise activation whose derivative follows from the weights, so that they may overwrite the scores.
+
+    Where a weight is 0, its derivative is 0 too.
+    """
+
+    forward: Callable[[Tensor], Tensor]  # scores → weights, in the memory of the scores
+    backward: Callable[[Tensor, Tensor], Tensor]  # gradient of the weights, weights → gradient of the scores, in place
 
 
 class Activation(NamedTuple):
     """How scores (…, T, S) become weights (…, T, S)."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[..., nn.Module]
     pointwise: bool
+    distribution: bool = False  # each row sums to 1
+    exact_zeros: bool = False  # some weights are exactly 0, so their share can be driven to a target
     in_place: Optional[InPlace] = None  # only for speed
+    takes_k: bool = False  # `build` takes the number of scores that a row keeps
 
 
 RELU = InPlace(torch.relu_, lambda grad, weights: torch.ops.aten.threshold_backward(grad, weights, 0, grad_input=grad))
 
 
 ACTIVATIONS = {
-    "softmax": Activation(lambda: nn.Softmax(dim=-1), pointwise=False),
-    "sparsemax": Activation(lambda: FromEntmax("sparsemax"), pointwise=False),
-    "entmax15": Activation(lambda: FromEntmax("entmax15"), pointwise=False),
-    "relu": Activation(nn.ReLU, pointwise=True, in_place=RELU),
+    "softmax": Activation(lambda: nn.Softmax(dim=-1), pointwise=False, distribution=True),
+    "sparsemax": Activation(lambda: FromEntmax("sparsemax"), pointwise=False, distribution=True, exact_zeros=True),
+    "entmax15": Activation(lambda: FromEntmax("entmax15"), pointwise=False, distribution=True, exact_zeros=True),
+    "topk": Activation(TopK, pointwise=False, distribution=True, exact_zeros=True, takes_k=True),
+    "softpick": Activation(Softpick, pointwise=False, exact_zeros=True),
+    "relu": Activation(nn.ReLU, pointwise=True, exact_zeros=True, in_place=RELU),
     "gelu": Activation(nn.GELU, pointwise=True),
     "leaky_relu": Activation(nn.LeakyReLU, pointwise=True),
 }

@@ -1,16 +1,20 @@
-"""The attentions there are: each a row of the paper's Table 1, an activation and a norm."""
+"""The attentions there are: one row each, most of them rows of the paper's Table 1."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from fairseq_rela.errors import InputError
+from fairseq_rela.kinds import KINDS as KINDS  # importable from here too
 
 
 class Attention(NamedTuple):
-    """One row: names in `activations.ACTIVATIONS` and `norms.NORMS`, and the row of Table 1 it is."""
+    """One row: names in `activations.ACTIVATIONS` and `norms.NORMS`, what is done to queries and keys (`centring`),
+    and the row of Table 1 it is, if it is one."""
 
     activation: str
     norm: str
-    table1_row: int
+    table1_row: Optional[int] = None
+    centred: bool = False  # keys are centred over the positions that the query sees
+    unit: bool = False  # every head's query and key has the root mean square 1
 
 
 CATALOG = {
@@ -24,9 +28,11 @@ CATALOG = {
     "rela_g_layernorm": Attention("relu", "gated_layernorm", 8),
     "rela_g_gelu": Attention("gelu", "gated_rmsnorm", 9),
     "rela_g_leaky_relu": Attention("leaky_relu", "gated_rmsnorm", 10),
+    "topk": Attention("topk", "none"),
+    "softpick": Attention("softpick", "none"),
+    "rela_gc": Attention("relu", "gated_rmsnorm", centred=True, unit=True),
+    "rela_ic": Attention("relu", "rmsnorm_init", centred=True, unit=True),
 }
-
-KINDS = ("encoder", "decoder", "cross")
 
 
 def attention(name: str) -> Attention:

@@ -1,8 +1,8 @@
-"""What stabilises unbounded weights: the norm over the concatenated heads (paper, Section 3, Equations 6 and 7).
+"""The norm over the concatenated heads, which stabilises unbounded weights (paper, Section 4, Equations 4 and 5).
 
-A norm maps heads (…, d) to (…, d), in float32 where the model is in half precision: weights are not
-bounded by 1, and neither are the heads. It maps 0 to 0 — a query that attends to nothing stays
-nothing — so none of them has a bias. A norm is one line in `NORMS`.
+A norm maps heads (…, d) to (…, d). It computes in float32 where the model is in half precision, because weights are
+not bounded by 1, and so neither are the heads. A norm has no bias: it maps 0 to 0, so a query that attends to nothing
+gives nothing. A norm is one line in `NORMS`.
 """
 
 import math
@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fairseq_rela.attention.activations import widened
+from fairseq_rela.attention import kernels
+from fairseq_rela.attention.activations import at_least_float32
 
 if hasattr(torch, "rms_norm"):  # fused since torch 2.4
 
@@ -28,14 +29,14 @@ else:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * gain
 
 
-def uniform_(vector: Tensor) -> Tensor:
-    """Fill a vector of width d from U(−√(3/d), √(3/d)): variance 1/d, the paper's initialisation."""
-    bound = math.sqrt(3.0 / vector.numel())
+def uniform_(vector: Tensor, fan: int) -> Tensor:
+    """Fill a vector from U(−√(3/fan), √(3/fan)), which has the variance 1/fan: Xavier's initialisation."""
+    bound = math.sqrt(3.0 / fan)
     return nn.init.uniform_(vector, -bound, bound)
 
 
 class RMSNorm(nn.Module):
-    """RMSNorm(z) = z / √(mean(z²) + 1e-8) ⊙ g (paper, Equation 6)."""
+    """RMSNorm(z) = z / √(mean(z²) + 1e-8) ⊙ g (paper, Equation 4)."""
 
     __constants__ = ("EPS",)
     EPS = 1e-8
@@ -45,7 +46,7 @@ class RMSNorm(nn.Module):
         self.gain = nn.Parameter(gain_init(torch.empty(width)))
 
     def forward(self, heads: Tensor) -> Tensor:
-        z = widened(heads)
+        z = at_least_float32(heads)
         return rms_norm(z, self.gain.to(z.dtype), self.EPS)
 
 
@@ -57,26 +58,28 @@ class LayerNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(width))
 
     def forward(self, heads: Tensor) -> Tensor:
-        z = widened(heads)
+        z = at_least_float32(heads)
         return F.layer_norm(z, [z.size(-1)], self.gain.to(z.dtype), None, 1e-5)
 
 
 class GatedRMSNorm(torch.autograd.Function):
     """σ(w ⊙ z) ⊙ RMSNorm(z) with its gradient written out, some rows at a time.
 
-    Autograd would pass over all of z once for every operation, and keep what each of them gave.
+    Autograd would pass over all of z once for every operation, and keep the result of each.
 
         n = z r      r = 1 / √(mean(z²) + eps)      σ = σ(w ⊙ z)      t = dy ⊙ σ ⊙ n ⊙ g
         dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
     """
 
-    ROWS = 2**17  # elements at a time: 512 kB of float32 stay in the cache; a device takes all at once
+    ELEMENTS = 2**17  # at a time on a CPU: 512 kB of float32 stay in its cache; a GPU takes all at once
 
     @staticmethod
     def parts(*tensors: Tensor) -> Iterable[Tuple[Tensor, ...]]:
         """The tensors (…, d), some rows (n, d) of each at a time."""
         flat = [x.reshape(-1, x.size(-1)) for x in tensors]
-        rows = max(1, GatedRMSNorm.ROWS // flat[0].size(1)) if flat[0].device.type == "cpu" else max(1, len(flat[0]))
+        rows = (
+            max(1, GatedRMSNorm.ELEMENTS // flat[0].size(1)) if flat[0].device.type == "cpu" else max(1, len(flat[0]))
+        )
         return zip(*(x.split(rows) for x in flat))
 
     @staticmethod
@@ -114,7 +117,9 @@ class GatedRMSNorm(torch.autograd.Function):
 
 
 def gated_rms_norm(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """σ(w ⊙ z) ⊙ RMSNorm(z), by what is fastest where it is computed."""
+    """σ(w ⊙ z) ⊙ RMSNorm(z), computed in the fastest way for its device and mode."""
+    if kernels.norm_usable(z, gain):
+        return kernels.gated_rms_norm(z, gate, gain, eps)
     if torch.is_grad_enabled():
         return GatedRMSNorm.apply(z, gate, gain, eps)
     if z.device.type != "cpu":
@@ -124,15 +129,18 @@ def gated_rms_norm(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
 
 
 class Gated(nn.Module):
-    """σ(w ⊙ z) ⊙ norm(z) (paper, Equation 7): the gate sees the scale that the norm removes."""
+    """σ(w ⊙ z) ⊙ norm(z) (paper, Equation 5): the gate sees the scale that the norm removes.
+
+    The paper does not say how w begins. As in the authors' code, it is drawn from U(−√(3/d), √(3/d)).
+    """
 
     def __init__(self, width: int, norm: nn.Module):
         super().__init__()
-        self.gate = nn.Parameter(uniform_(torch.empty(width)))
+        self.gate = nn.Parameter(uniform_(torch.empty(width), fan=width))
         self.norm = norm
 
     def forward(self, heads: Tensor) -> Tensor:
-        z = widened(heads)
+        z = at_least_float32(heads)
         if not torch.jit.is_scripting():  # which does not take a Python autograd function
             norm = self.norm
             if isinstance(norm, RMSNorm):
@@ -140,10 +148,27 @@ class Gated(nn.Module):
         return torch.sigmoid(self.gate.to(z.dtype) * z) * self.norm(z)
 
 
-NORMS: Dict[str, Callable[[int], nn.Module]] = {
-    "none": lambda width: nn.Identity(),
-    "rmsnorm": RMSNorm,
-    "rmsnorm_init": lambda width: RMSNorm(width, gain_init=uniform_),
-    "gated_rmsnorm": lambda width: Gated(width, RMSNorm(width)),
-    "gated_layernorm": lambda width: Gated(width, LayerNorm(width)),
+def keep_columns(norm: nn.Module, columns: Tensor) -> None:
+    """Prune a norm with its heads: keep these columns of its gain and its gate.
+
+    RMSNorm divides by the mean over all columns, so its gain grows by √(d / columns left). Then the kept columns get
+    what they got before from heads whose other columns are 0. LayerNorm has no such factor, because its own mean
+    moves too: it normalises over what is left.
+    """
+    for part in norm.modules():
+        for name, vector in list(part.named_parameters(recurse=False)):
+            kept = vector.detach()[columns.to(vector.device)]
+            if isinstance(part, RMSNorm):
+                kept = kept * math.sqrt(len(vector) / len(columns))
+            setattr(part, name, nn.Parameter(kept, requires_grad=vector.requires_grad))
+
+
+# name → (d, d_h) → the norm. The paper draws the gain of ReLA-i from U(−√(3/d_h), √(3/d_h)), its footnote 4; here the
+# gain has the width d of the concatenated heads.
+NORMS: Dict[str, Callable[[int, int], nn.Module]] = {
+    "none": lambda width, head: nn.Identity(),
+    "rmsnorm": lambda width, head: RMSNorm(width),
+    "rmsnorm_init": lambda width, head: RMSNorm(width, gain_init=lambda gain: uniform_(gain, fan=head)),
+    "gated_rmsnorm": lambda width, head: Gated(width, RMSNorm(width)),
+    "gated_layernorm": lambda width, head: Gated(width, LayerNorm(width)),
 }

@@ -1,4 +1,4 @@
-"""Pointwise attention by tiles, exactly and without the T × S weights in memory (paper, Equation 5).
+"""Pointwise attention by tiles, exactly and without the T × S weights in memory (paper, Equation 3).
 
     heads z = Σ_j f(scale · q k_jᵀ) v_j          over tiles of keys j
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_rela.attention.activations import InPlace, widened
+from fairseq_rela.attention.activations import InPlace, at_least_float32
 
 # Elements in a tile: on a CPU what stays in its cache, with what the products need beside it.
 CPU_TILE, DEVICE_TILE = 2**18, 2**24
@@ -41,7 +41,7 @@ class Span(NamedTuple):
         return x.narrow(dim, self.start, self.stop - self.start)
 
 
-def even(length: int, longest: int) -> int:
+def even_side(length: int, longest: int) -> int:
     """The side with which as few spans of at most `longest` as will do are of nearly equal size."""
     return max(1, -(-length // max(1, -(-length // longest))))
 
@@ -68,9 +68,9 @@ def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
     """Tiles for queries (N, T, d_h) and keys (N, S, d_h), chosen by their shapes and what kind of device it is."""
     queries, keys = q.size(1), k.size(1)
     if causal:  # the same sides, so that no tile but one on the diagonal holds both past and future
-        rows = columns = even(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
+        rows = columns = even_side(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
     else:
-        rows, columns = even(queries, FULL_SIDE), even(keys, FULL_SIDE)
+        rows, columns = even_side(queries, FULL_SIDE), even_side(keys, FULL_SIDE)
     largest = max(CPU_TILE if q.device.type == "cpu" else DEVICE_TILE, FEWEST_HEADS * rows * columns)
     # no more than half of what q or k takes: memory is not to be spent on the two tiles of the backward pass
     heads = min(largest, max(q.numel(), k.numel()) // 2) // (rows * columns)
@@ -119,7 +119,7 @@ class Sum:
             self.target.copy_(self.total)
 
 
-class How(NamedTuple):
+class StreamingOptions(NamedTuple):
     """What is to be computed, of q, k and v: see `streaming_attention`."""
 
     function: Callable[[Tensor], Tensor]
@@ -133,22 +133,24 @@ class How(NamedTuple):
 class Tiles:
     """The tiles of one pass: their scores, weights and dropout masks, in memory that each of them uses again."""
 
-    def __init__(self, how: How, plan: Tiling, past: Callable[[Tensor], Tensor], like: Tensor):
+    def __init__(self, options: StreamingOptions, plan: Tiling, past: Callable[[Tensor], Tensor], like: Tensor):
         """`past` keeps of a tile on the diagonal what the queries may see: `Tensor.tril_` where they are its rows."""
-        self.how, self.plan = how, plan
+        self.options, self.plan = options, plan
         self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "mask", "heads", "dq", "dk", "dv")}
-        self.kept = 1.0 / (1.0 - how.dropout) if how.dropout < 1 else 0.0  # what a weight that is kept is scaled by
-        self.generator = torch.Generator(device=like.device) if how.dropout > 0 else None
-        side = plan.queries[0].stop if how.causal and plan.queries else 0
+        self.kept = (
+            1.0 / (1.0 - options.dropout) if options.dropout < 1 else 0.0
+        )  # what a weight that is kept is scaled by
+        self.generator = torch.Generator(device=like.device) if options.dropout > 0 else None
+        side = plan.queries[0].stop if options.causal and plan.queries else 0
         self.past = past(like.new_ones(side, side))
 
     def visible(self, queries: Span, keys: Span) -> bool:
         """Whether any of these queries may see any of these keys."""
-        return not self.how.causal or keys.start < queries.stop
+        return not self.options.causal or keys.start < queries.stop
 
     def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> None:
         """Zero what belongs to keys that come after the query."""
-        if self.how.causal and queries.number == keys.number:
+        if self.options.causal and queries.number == keys.number:
             tile.mul_(self.past[: tile.size(1), : tile.size(2)])
 
     def mask(self, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
@@ -156,14 +158,14 @@ class Tiles:
         if self.generator is None:
             return None
         mask = self.scratch["mask"](*(span.stop - span.start for span in (heads, keys, queries)))
-        self.generator.manual_seed(self.how.seed + self.plan.number(heads, queries, keys))
-        return mask.bernoulli_(1.0 - self.how.dropout, generator=self.generator)
+        self.generator.manual_seed(self.options.seed + self.plan.number(heads, queries, keys))
+        return mask.bernoulli_(1.0 - self.options.dropout, generator=self.generator)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
         """`out` (N, T, d_h): z = f(s) v, summed over tiles of keys."""
-        weigh = self.how.in_place.forward if self.how.in_place else self.how.function
+        weigh = self.options.in_place.forward if self.options.in_place else self.options.function
         for heads in self.plan.heads:
-            q_n, k_n, v_n = (widened(heads.of(x, 0)) for x in (q, k, v))
+            q_n, k_n, v_n = (at_least_float32(heads.of(x, 0)) for x in (q, k, v))
             for queries in self.plan.queries:
                 q_t = queries.of(q_n, 1)
                 total = Sum(queries.of(heads.of(out, 0), 1), self.scratch["heads"])
@@ -171,7 +173,7 @@ class Tiles:
                     if self.visible(queries, keys):
                         k_s = keys.of(k_n, 1)
                         scores = self.scratch["scores"](q_t.size(0), q_t.size(1), k_s.size(1))
-                        product(q_t, k_s.transpose(1, 2), scores, self.how.scale)
+                        product(q_t, k_s.transpose(1, 2), scores, self.options.scale)
                         self.hide_future(scores, queries, keys)
                         weights = weigh(scores)
                         mask = self.mask(heads, queries, keys)
@@ -183,7 +185,7 @@ class Tiles:
     def backward(self, qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]) -> None:
         """dq (N, T, d_h), dk and dv (N, S, d_h), from the gradient of the output, `grad` (N, T, d_h)."""
         for heads in self.plan.heads:
-            q, k, v, dz = (widened(heads.of(x, 0)) for x in (*qkv, grad))
+            q, k, v, dz = (at_least_float32(heads.of(x, 0)) for x in (*qkv, grad))
             dq, dk, dv = (heads.of(x, 0) for x in gradients)
             for keys in self.plan.keys:
                 k_s, v_s = keys.of(k, 1), keys.of(v, 1)
@@ -192,7 +194,7 @@ class Tiles:
                     if self.visible(queries, keys):
                         q_t, dz_t = queries.of(q, 1), queries.of(dz, 1)
                         scores = self.scratch["scores"](k_s.size(0), k_s.size(1), q_t.size(1))
-                        product(k_s, q_t.transpose(1, 2), scores, self.how.scale)
+                        product(k_s, q_t.transpose(1, 2), scores, self.options.scale)
                         self.hide_future(scores, queries, keys)
                         weights, derive = self.differentiated(scores)
                         da = product(v_s, dz_t.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept)
@@ -203,9 +205,9 @@ class Tiles:
                         if mask is not None:
                             weights = weights.mul_(mask)
                         dv_sum.add(weights, dz_t, self.kept)
-                        if self.how.in_place is None:  # else the derivative is 0 where the weight is
+                        if self.options.in_place is None:  # else the derivative is 0 where the weight is
                             self.hide_future(ds, queries, keys)
-                        dk_sum.add(ds, q_t, self.how.scale)
+                        dk_sum.add(ds, q_t, self.options.scale)
                         self.add_to(queries.of(dq, 1), ds.transpose(1, 2), k_s, first=keys.number == 0)
                 dk_sum.finish()
                 dv_sum.finish()
@@ -215,19 +217,19 @@ class Tiles:
     def add_to(self, target: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
         """target = scale · a b the first time, target + scale · a b later. Every query sees the first tile of keys."""
         if target.is_contiguous():
-            product(a, b, target, self.how.scale, more=not first)
+            product(a, b, target, self.options.scale, more=not first)
         else:
-            part = product(a, b, self.scratch["dq"](*target.shape), self.how.scale)
+            part = product(a, b, self.scratch["dq"](*target.shape), self.options.scale)
             target.copy_(part) if first else target.add_(part)
 
     def differentiated(self, scores: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
         """f(s), and the map from its gradient to that of s. Where f has no faster way: by autograd, on this tile."""
-        if self.how.in_place is not None:
-            weights, backward = self.how.in_place.forward(scores), self.how.in_place.backward
+        if self.options.in_place is not None:
+            weights, backward = self.options.in_place.forward(scores), self.options.in_place.backward
             return weights, lambda gradient: backward(gradient, weights)
         with torch.enable_grad():
             scores = scores.detach().requires_grad_()
-            weights = self.how.function(scores)
+            weights = self.options.function(scores)
         return weights.detach(), lambda gradient: torch.autograd.grad(weights, scores, gradient)[0]
 
 
@@ -235,12 +237,12 @@ class StreamingAttention(torch.autograd.Function):
     """See `streaming_attention`."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, options: StreamingOptions) -> Tensor:
         ctx.save_for_backward(q, k, v)
-        ctx.how = how
-        out = torch.empty_like(q[..., : v.size(2)], dtype=widened(q.new_empty(0)).dtype)
+        ctx.options = options
+        out = torch.empty_like(q[..., : v.size(2)], dtype=at_least_float32(q.new_empty(0)).dtype)
         with torch.autocast(q.device.type, enabled=False):
-            Tiles(how, tiling(q, k, how.causal), Tensor.tril_, out).forward(q, k, v, out)
+            Tiles(options, tiling(q, k, options.causal), Tensor.tril_, out).forward(q, k, v, out)
         return out
 
     @staticmethod
@@ -248,8 +250,9 @@ class StreamingAttention(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         qkv = ctx.saved_tensors
         gradients = [torch.empty_like(x, dtype=grad.dtype) for x in qkv]
+        plan = tiling(qkv[0], qkv[1], ctx.options.causal)
         with torch.autocast(grad.device.type, enabled=False):
-            Tiles(ctx.how, tiling(*qkv[:2], ctx.how.causal), Tensor.triu_, grad).backward(qkv, grad, gradients)
+            Tiles(ctx.options, plan, Tensor.triu_, grad).backward(qkv, grad, gradients)
         return (*(d.to(x.dtype) for d, x in zip(gradients, qkv)), None)
 
 
@@ -277,4 +280,4 @@ def streaming_attention(
     """
     # from torch's CPU generator: no device is waited for, and recomputed activations draw the same again
     seed = int(torch.randint(2**31, (1,))) if dropout > 0 else 0
-    return StreamingAttention.apply(q, k, v, How(function, in_place, causal, scale, dropout, seed))
+    return StreamingAttention.apply(q, k, v, StreamingOptions(function, in_place, causal, scale, dropout, seed))

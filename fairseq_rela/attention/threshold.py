@@ -10,12 +10,12 @@ is the zero vector with its last column too, so its score stays exactly 0, and a
 """
 
 import math
-from typing import NamedTuple, Optional, Union
+from typing import List, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_rela.attention.activations import widened
+from fairseq_rela.attention.activations import at_least_float32
 from fairseq_rela.errors import InputError
 
 LEARN = "learn"
@@ -75,12 +75,15 @@ class Threshold(nn.Module):
             value = 0.0 if setting.value is None else float(setting.value)
             self.register_buffer("theta", torch.full((heads,), value), persistent=self.driven)
         self.updates = 0
-        self.padded_queries: Optional[Tensor] = None  # (B, T), from who knows; attention is told of padded keys only
+        self.padded_queries: Optional[Tensor] = (
+            None  # (B, T), set by the decoder: fairseq tells attention of padded keys only
+        )
 
     def _apply(self, fn, *args):
-        """Half precision would swallow the small steps of a driven θ."""
+        """Keep buffers in float32: half precision would lose the small steps of a driven θ."""
         super()._apply(fn, *args)
-        self._buffers.update({name: widened(buffer) for name, buffer in self._buffers.items()})
+        for name, buffer in self._buffers.items():
+            self._buffers[name] = None if buffer is None else at_least_float32(buffer)
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
@@ -88,25 +91,25 @@ class Threshold(nn.Module):
             state_dict.setdefault(prefix + name, torch.zeros_like(value))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def queries(self, q: Tensor, scale: float) -> Tensor:
-        """(T, B, d) → (T, B, H (d_h + 1)): beside each head's query, −θ/scale or −c ‖q‖"""
-        q = q.reshape(q.size(0), q.size(1), self.heads, -1)
+    @torch.jit.unused
+    def keep_heads(self, heads: List[int]) -> None:
+        """Prune: keep these heads, in this order."""
+        self.heads = len(heads)
+        kept = self.theta.detach()[heads]
+        self.theta = nn.Parameter(kept) if isinstance(self.theta, nn.Parameter) else kept
+
+    def query_column(self, q: Tensor, scale: float) -> Tensor:
+        """What stands beside each head's query (T, B, H, d_h): −θ/scale (H, 1) or −c ‖q‖ (T, B, H, 1)."""
         theta = self.theta.view(-1, 1)
         if self.driven:
-            return self._beside(q, -theta * widened(q).norm(2, dim=[-1], keepdim=True))
-        return self._beside(q, -theta / scale)
+            return -theta * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
+        return -theta / scale
 
-    def keys(self, k: Tensor) -> Tensor:
-        """(S, B, d) → (S, B, H (d_h + 1)): beside each head's key, 1 or ‖k‖"""
-        k = k.reshape(k.size(0), k.size(1), self.heads, -1)
+    def key_column(self, k: Tensor) -> Tensor:
+        """What stands beside each head's key (S, B, H, d_h): 1 or ‖k‖ (S, B, H, 1)."""
         if self.driven:
-            return self._beside(k, widened(k).norm(2, dim=[-1], keepdim=True))
-        return self._beside(k, torch.ones(1, 1, dtype=k.dtype, device=k.device))
-
-    def _beside(self, x: Tensor, column: Tensor) -> Tensor:
-        """x: (T, B, H, d_h), column: (…, H or 1, 1)"""
-        column = column.to(x.dtype).expand(x.size(0), x.size(1), x.size(2), 1)
-        return torch.cat([x, column], dim=-1).view(x.size(0), x.size(1), -1)
+            return at_least_float32(k).norm(2, dim=[-1], keepdim=True)
+        return torch.ones(1, 1, dtype=k.dtype, device=k.device)
 
     # --- a driven θ
 
@@ -138,7 +141,7 @@ class Threshold(nn.Module):
         go below 0: what a model learns first, it learns as if nobody drove it.
 
         Args:
-            q: (B × H, T, d_h + 1), k: (B × H, S, d_h + 1), from `queries` and `keys`, padded keys zeroed
+            q: (B × H, T, w), k: (B × H, S, w), whose last columns are those above; padded keys are zeroed
             causal: query t sees keys 0 … t only
             own: queries and keys are of the same tokens, so that padding is known of both
         """
@@ -148,7 +151,7 @@ class Threshold(nn.Module):
         rows = q.size(0) // self.heads
         step = max(1, q.size(1) * rows // self.QUERIES)
         chosen = torch.arange(self.updates % step % q.size(1), q.size(1), step, device=q.device)
-        scores = torch.bmm(widened(q[:, chosen]), widened(k).transpose(1, 2)) * scale
+        scores = torch.bmm(at_least_float32(q[:, chosen]), at_least_float32(k).transpose(1, 2)) * scale
         present = k[..., -1].ne(0)  # (B × H, S)
         visible = present.unsqueeze(1).expand_as(scores)
         if causal:

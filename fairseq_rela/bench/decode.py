@@ -8,9 +8,11 @@ import argparse
 from typing import Callable, Dict, Iterator, List, Tuple
 
 import torch
+from fairseq.models import BaseFairseqModel
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_rela.bench import models
+from fairseq_rela.bench.hardware import DTYPES
 from fairseq_rela.bench.timing import Result, compare
 
 
@@ -20,9 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-length", type=int, default=50, metavar="N", help="tokens (default: 50)")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--entmax", action="store_true", help="also against entmax15 and sparsemax")
+    models.add_against(parser)
 
 
-def search(model: torch.nn.Module, batch: dict, args: argparse.Namespace, words) -> Callable[[], None]:
+def search(model: BaseFairseqModel, batch: dict, args: argparse.Namespace, words) -> Callable[[], None]:
     """A function that translates the batch once."""
     model.eval()
     model.make_generation_fast_(beamable_mm_beam_size=None, need_attn=False)  # as fairseq-generate does
@@ -40,13 +43,13 @@ def search(model: torch.nn.Module, batch: dict, args: argparse.Namespace, words)
 
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
     words = models.dictionary(args.vocabulary)
-    entmax = ("entmax15", "sparsemax") if args.entmax else ()
-    contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in entmax}}
-    built = {name: models.build(a, args.size, words).to(device) for name, a in contenders.items()}
+    others = (*(("entmax15", "sparsemax") if args.entmax else ()), *args.against)
+    contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in others}}
+    built = {name: models.build(a, args.size, words).to(device, DTYPES[args.dtype]) for name, a in contenders.items()}
     for length in args.lengths:
         batch, _ = models.sentences(1, length, words, device)
         runs = {name: search(model, batch, args, words) for name, model in built.items()}
-        cases = {f"decode/{length}": "stock", **{f"decode/{length}/{name}": name for name in entmax}}
+        cases = {f"decode/{length}": "stock", **{f"decode/{length}/{name}": name for name in others}}
         yield compare(cases, runs, args.repeats, device)
 
 
@@ -63,7 +66,7 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
 
 
 def draw(args: argparse.Namespace) -> Callable:
-    """The paper's Figure 2: tokens a second by source length, a line a model."""
+    """The paper's Figure 2: tokens per second by source length, one line per model."""
 
     def lines(axes, found: List[Result]) -> None:
         speeds: Dict[str, List[Tuple[int, float]]] = {}

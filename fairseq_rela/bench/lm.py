@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_rela.bench import models
+from fairseq_rela.bench.hardware import DTYPES
 from fairseq_rela.bench.memory import WARM_UP, OutOfMemory, growth_in, in_process
 from fairseq_rela.bench.timing import Result, compare, result
 from fairseq_rela.bench.train import step
@@ -36,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def work(attention: str, length: int, how: dict, device: torch.device) -> Callable[[int], Callable[[], None]]:
-    """A function of a length ≤ `length`: one that lets a new model, always the same, do its work on so many tokens."""
+    """A function from a number of tokens, at most `length`, to the work to measure, by a newly initialised model."""
     words = models.dictionary(how["vocabulary"])
     flags = {"dropout": how["dropout"], "tokens_per_sample": length, "max_target_positions": length}
-    model = models.build_lm(attention, how["size"], words, **flags).to(device)
+    model = models.build_lm(attention, how["size"], words, **flags).to(device, DTYPES[how["dtype"]])
 
     def on(length: int) -> Callable[[], None]:
         batch, target = models.text(length, words, device)
@@ -55,20 +56,20 @@ def scored(model: torch.nn.Module, batch: dict, target: torch.Tensor) -> Callabl
 
     def run() -> None:
         with torch.no_grad():
-            F.cross_entropy(model(**batch)[0].flatten(0, 1), target.flatten())
+            F.cross_entropy(model(**batch)[0].flatten(0, 1).float(), target.flatten())
 
     return run
 
 
 def free_memory() -> Optional[int]:
-    """Bytes, where the system tells (Linux does)."""
+    """Free memory in bytes, or None where the system does not tell (Linux does)."""
     with contextlib.suppress(OSError), open("/proc/meminfo") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
     return None
 
 
 def limit_memory(limit: Optional[int]) -> None:
-    """Let this process take so many bytes more and then fail, before the system kills it, or another."""
+    """Let this process take only so many more bytes. It then fails by itself, before the system kills something."""
     if limit is None:
         return
     import resource  # not on every system
@@ -88,12 +89,12 @@ def growth(attention: str, length: int, how: dict, limit: Optional[int], device:
 
 
 def settings(args: argparse.Namespace) -> dict:
-    """All but the lengths that a model's work depends on."""
-    return {name: getattr(args, name) for name in ("size", "vocabulary", "mode", "dropout")}
+    """The settings, apart from the length, that a measurement depends on."""
+    return {name: getattr(args, name) for name in ("size", "vocabulary", "mode", "dropout", "dtype")}
 
 
 def memory_limit(args: argparse.Namespace, device: torch.device) -> Optional[int]:
-    """Bytes for one step; None where nothing has to be limited, or can be."""
+    """How many bytes one step may take; None if there is no limit, or none can be set."""
     free = free_memory()
     if device.type != "cpu" or free is None:
         return None
@@ -101,7 +102,7 @@ def memory_limit(args: argparse.Namespace, device: torch.device) -> Optional[int
 
 
 def measured_memory(args: argparse.Namespace, length: int, device: torch.device) -> Tuple[Result, Set[str]]:
-    """The result, and which of "ours" and "stock" found no memory."""
+    """The result, and which of "ours" and "stock" ran out of memory."""
     values = {}
     for name, attention in (("ours", args.attention), ("stock", "stock")):
         question = (attention, length, settings(args), memory_limit(args, device), str(device), torch.get_num_threads())
@@ -158,13 +159,13 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
 
 
 def draw(args: argparse.Namespace) -> Callable:
-    """Time and memory by context length, a line a model."""
+    """Time and memory by context length, one line per model."""
 
     def panels(axes, found: List[Result]) -> None:
         for panel, unit, scale, label in zip(axes, ("s", "bytes"), (1.0, 1e-6), ("seconds a step", "MB a step")):
             rows = sorted((length_of(r), r.ours, r.baseline) for r in found if r.unit == unit)
             for name, column in ((f"transformer_lm_{args.attention}", 1), ("stock transformer_lm", 2)):
-                points = [(row[0], row[column] * scale) for row in rows if row[column] is not None]
+                points = [(row[0], y * scale) for row in rows for y in row[column : column + 1] if y is not None]
                 panel.plot(*zip(*points) if points else ((), ()), marker="o", label=name)
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")

@@ -14,8 +14,8 @@ from typing import Callable, Iterator, List
 
 import torch
 
-from fairseq_rela.attention.activations import ACTIVATIONS
-from fairseq_rela.bench.op import sdpa, streamed
+from fairseq_rela.bench.hardware import DTYPES
+from fairseq_rela.bench.op import rectified, sdpa
 from fairseq_rela.bench.timing import Result, result
 from fairseq_rela.errors import InputError
 
@@ -25,7 +25,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "memoryerror")
 
 
 class OutOfMemory(InputError):
-    """What was to be measured needs more memory than there is."""
+    """The measurement needs more memory than there is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,14 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=int, default=64, help="of a head (default: 64)")
 
 
-def forget_peak() -> None:
-    """Let the peak be what is in use now; where the system cannot, it stays what it was (Linux can)."""
+def forget_peak(device: torch.device) -> None:
+    """Reset the peak to the memory in use now. Linux can do that; elsewhere the peak stays as it was."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 def peak(device: torch.device) -> int:
-    """Bytes at most in use so far."""
+    """The peak memory of this process so far, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError), open("/proc/self/status") as file:
@@ -53,14 +55,14 @@ def peak(device: torch.device) -> int:
 
 
 def growth_in(run: Callable[[], object], device: torch.device) -> int:
-    """Bytes by which the peak of this process grows meanwhile; what libraries load at first must be loaded."""
-    forget_peak()
+    """Bytes by which the peak of this process grows inside the `with`. Load libraries before, or they count too."""
+    forget_peak(device)
     before = peak(device)
     run()
     return max(1, peak(device) - before)
 
 
-def growth(attention: str, length: int, heads: int, width: int, device: torch.device) -> int:
+def growth(attention: str, length: int, heads: int, width: int, dtype: str, device: torch.device) -> int:
     """Bytes by which the peak of this process grows in one forward and backward pass."""
 
     def run(length: int, inputs: List[torch.Tensor]) -> None:
@@ -68,10 +70,10 @@ def growth(attention: str, length: int, heads: int, width: int, device: torch.de
         if attention == "sdpa":
             out = sdpa(q, k, v, False)
         else:
-            out = streamed(q, k, v, False, ACTIVATIONS["relu"].in_place)
-        torch.autograd.grad(out, (q, k, v), inputs[3][..., :length, :])
+            out = rectified(q, k, v, False)
+        torch.autograd.grad(out, (q, k, v), inputs[3][..., :length, :].to(out.dtype))
 
-    inputs = [torch.randn(1, heads, length, width, device=device) for _ in range(4)]
+    inputs = [torch.randn(1, heads, length, width, device=device).to(DTYPES[dtype]) for _ in range(4)]
     run(min(WARM_UP, length), inputs)  # libraries, and their threads, are loaded now
     return growth_in(lambda: run(length, inputs), device)
 
@@ -93,10 +95,11 @@ def in_process(module: str, what: str, *question: object) -> int:
 
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
     for length in args.lengths:
-        ours, baseline = [], []
+        ours: List[int] = []
+        baseline: List[int] = []
         for _ in range(args.repeats):
             for name, found in (("ours", ours), ("sdpa", baseline)):
-                shape = (length, args.heads, args.width)
+                shape = (length, args.heads, args.width, args.dtype)
                 found.append(
                     in_process(__name__, f"{name} at T = {length}", name, *shape, str(device), torch.get_num_threads())
                 )
@@ -108,10 +111,12 @@ def steps(args: argparse.Namespace) -> int:
 
 
 def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
-    return ["bytes for each query: " + ", ".join(f"T {r.case[8:]} {r.ours / int(r.case[8:]):,.0f}" for r in found)]
+    return [
+        "bytes for each query: " + ", ".join(f"T {r.case[8:]} {r.ours / int(r.case[8:]):,.0f}" for r in found if r.ours)
+    ]
 
 
 if __name__ == "__main__":
-    _attention, _length, _heads, _width, _device, _threads = json.loads(sys.argv[1])
+    _attention, _length, _heads, _width, _dtype, _device, _threads = json.loads(sys.argv[1])
     torch.set_num_threads(_threads)
-    print(growth(_attention, _length, _heads, _width, torch.device(_device)))
+    print(growth(_attention, _length, _heads, _width, _dtype, torch.device(_device)))

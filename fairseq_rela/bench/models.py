@@ -9,9 +9,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.errors import InputError
+from fairseq_rela.models.architectures import PLACEMENTS
+from fairseq_rela.models.layers import FUSED_COPIES
 from fairseq_rela.models.transformer_lm_rela import SIZES as LM_SIZES
-from fairseq_rela.models.transformer_rela import FUSED_COPIES, PLACEMENTS, SIZES
+from fairseq_rela.models.transformer_rela import SIZES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabulary", type=int, default=4000, metavar="N", help="tokens (default: 4000)")
 
 
+def add_against(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        nargs="*",
+        default=[],
+        choices=list(CATALOG),
+        metavar="ATTENTION",
+        help="also against these",
+    )
+
+
 class NoAttention(nn.Module):
-    """In the place of an attention: its queries, as they are."""
+    """Replaces an attention: returns the queries unchanged."""
 
     def forward(self, query, key=None, value=None, **options):
         return query, None
@@ -78,12 +92,12 @@ def _built(
 
 
 def parameters(model: nn.Module) -> int:
-    """How many the model has, without the second copies of fairseq 0.12.2."""
+    """The number of parameters, without the second copies that fairseq 0.12.2 keeps."""
     return sum(p.numel() for n, p in model.named_parameters() if n.rpartition(".")[2] not in FUSED_COPIES)
 
 
 def sentences(count: int, length: int, words: Dictionary, device: torch.device) -> Tuple[Dict[str, Tensor], Tensor]:
-    """A batch of about `length` tokens a sentence, as fairseq collates it, and its targets (B, T)."""
+    """A batch of about `length` tokens per sentence, as fairseq collates it, and its targets (B, T)."""
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randint(words.nspecial, len(words), (2, count, length), generator=draw)
     tokens[..., -1] = words.eos()

@@ -1,8 +1,9 @@
-"""Attention alone: streaming ReLU against torch's scaled_dot_product_attention, entmax 1.5 and sparsemax.
+"""Attention alone: ReLU against torch's scaled_dot_product_attention, entmax 1.5 and sparsemax.
 
-About --rows query rows (batch × heads × T) of --width, in float32, T = --lengths. `limit` is the two
-matrix products by the same tiles, with nothing between them. After it, the floating-point operations
-of each attention (the purpose of the paper's Table 4).
+About --rows query rows (batch × heads × T) of --width, T = --lengths. `limit` is the two matrix products by the same
+tiles, with nothing between them; a GPU kernel has none. The rows `op/norm/…` are the gated norm over the heads, against
+the same in plain torch. After them, the floating-point operations of each attention (the purpose of the paper's
+Table 4). --sdpa names softmax's implementations: `auto` is what torch chooses.
 """
 
 import argparse
@@ -14,13 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_rela.attention import kernels
 from fairseq_rela.attention.activations import ACTIVATIONS, InPlace
+from fairseq_rela.attention.norms import gated_rms_norm
 from fairseq_rela.attention.streaming import streaming_attention
+from fairseq_rela.bench.hardware import DTYPES
 from fairseq_rela.bench.timing import Result, compare
 from fairseq_rela.errors import InputError
 
 HEADS = 8
 ENTMAX = ("entmax15", "sparsemax")
+# softmax by torch: a name here, torch's name of it
+BACKENDS = {"auto": "", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 NOTHING = InPlace(lambda scores: scores, lambda gradient, weights: gradient)
 
 # Operations of one head beside its two products of 2·T·S·d each; a comparison, exponential or root counts 1.
@@ -39,18 +45,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--entmax-lengths", type=int, nargs="*", default=[512], metavar="T", help="also against entmax (default: 512)"
     )
+    parser.add_argument(
+        "--sdpa", nargs="+", choices=list(BACKENDS), help="(default: auto; on a GPU auto, flash and efficient)"
+    )
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    if hasattr(F, "scaled_dot_product_attention"):
+def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool, backend: str = "auto") -> Tensor:
+    if not hasattr(F, "scaled_dot_product_attention"):
+        raise InputError("bench op needs torch 2: this torch has no scaled_dot_product_attention to compare with")
+    if backend == "auto":
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    raise InputError("bench op needs torch 2: this torch has no scaled_dot_product_attention to compare with")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(getattr(SDPBackend, BACKENDS[backend])):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
-def streamed(q: Tensor, k: Tensor, v: Tensor, causal: bool, in_place: InPlace) -> Tensor:
+def by_head(q: Tensor, k: Tensor, v: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """(B, H, T, d_h) → (B × H, T, d_h)"""
+    return q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+
+
+def streamed(q: Tensor, k: Tensor, v: Tensor, causal: bool, in_place: Optional[InPlace]) -> Tensor:
     """q, k, v: (B, H, T, d_h)"""
-    flat = (x.flatten(0, 1) for x in (q, k, v))
-    return streaming_attention(*flat, torch.relu, in_place, causal, q.size(-1) ** -0.5).view_as(q)
+    return streaming_attention(*by_head(q, k, v), torch.relu, in_place, causal, q.size(-1) ** -0.5).view_as(q)
+
+
+def has_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return kernels.usable(*by_head(q, k, v), "relu")
+
+
+def rectified(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """Ours, by the kernel where there is one, as in a model. q, k, v: (B, H, T, d_h)"""
+    if not has_kernel(q, k, v):
+        return streamed(q, k, v, causal, ACTIVATIONS["relu"].in_place)
+    return kernels.attention(*by_head(q, k, v), causal=causal, scale=q.size(-1) ** -0.5).view_as(q)
 
 
 def mapped(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -58,43 +87,87 @@ def mapped(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ACTIVATIONS[name].build()(q @ k.transpose(-1, -2) * q.size(-1) ** -0.5) @ v
 
 
-def contenders(inputs: Tuple[Tensor, ...], causal: bool, entmax: Sequence[str]) -> Dict[str, Callable[[], Tensor]]:
+def runnable(attention: Callable[[], Tensor]) -> bool:
+    """Whether this implementation takes these inputs on this device."""
+    try:
+        attention()
+    except RuntimeError:
+        return False
+    return True
+
+
+def contenders(
+    inputs: Tuple[Tensor, Tensor, Tensor], causal: bool, entmax: Sequence[str], backends: Sequence[str]
+) -> Dict[str, Callable[[], Tensor]]:
     """What is compared, as functions without arguments."""
-    found = {
-        "ours": partial(streamed, *inputs, causal, ACTIVATIONS["relu"].in_place),
-        "sdpa": partial(sdpa, *inputs, causal),
-        "limit": partial(streamed, *inputs, causal, NOTHING),
-    }
+    found: Dict[str, Callable[[], Tensor]] = {"ours": partial(rectified, *inputs, causal)}
+    softmax = {name: partial(sdpa, *inputs, causal, name) for name in backends}
+    found.update((name, run) for name, run in softmax.items() if name == "auto" or runnable(run))
+    if not has_kernel(*inputs):
+        found["limit"] = partial(streamed, *inputs, causal, NOTHING)
     found.update((name, partial(mapped, name, *inputs)) for name in entmax)
     return found
 
 
-def once(attention: Callable[[], Tensor], inputs: Tuple[Tensor, ...], grad: Optional[Tensor]) -> None:
-    """Forward, and backward where there is a gradient of the output."""
-    with torch.set_grad_enabled(grad is not None):
-        out = attention()
-    if grad is not None:
-        torch.autograd.grad(out, inputs, grad)
+def once(function: Callable[[], Tensor], inputs: Sequence[Tensor], grads: Optional[Dict[torch.dtype, Tensor]]) -> None:
+    """Forward, and backward where there are gradients of the output, one for each dtype it may have."""
+    with torch.set_grad_enabled(grads is not None):
+        out = function()
+    if grads is not None:
+        torch.autograd.grad(out, inputs, grads[out.dtype])
+
+
+def measured(
+    case: str,
+    functions: Dict[str, Callable[[], Tensor]],
+    inputs: Sequence[Tensor],
+    first: str,
+    args: argparse.Namespace,
+) -> Iterator[List[Result]]:
+    """Results of the forward pass, then of both. `first` is the baseline whose case has no name at its end."""
+    wide = torch.randn(inputs[0].shape, device=inputs[0].device)
+    gradients = {dtype: wide.to(dtype) for dtype in (torch.float32, inputs[0].dtype, DTYPES[args.dtype])}
+    for ending, grads in (("fwd", None), ("fwdbwd", gradients)):
+        runs = {name: partial(once, function, inputs, grads) for name, function in functions.items()}
+        others = [name for name in functions if name not in ("ours", "limit")]
+        cases = {f"{case}/{ending}" + ("" if name == first else f"/{name}"): name for name in others}
+        yield compare(cases, runs, args.repeats, wide.device)
+
+
+def norms_compared(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
+    """The gated norm of the concatenated heads, as attention leaves them: in float32."""
+    width = HEADS * args.width
+    z = torch.randn(max(1, args.rows // HEADS), width, device=device, requires_grad=True)
+    gate, gain = (torch.rand(width, device=device, requires_grad=True) for _ in range(2))
+    dtype, eps = DTYPES[args.dtype], 1e-8
+
+    def ours() -> Tensor:
+        if kernels.norm_usable(z, gain):
+            return kernels.gated_rms_norm(z, gate, gain, eps, dtype)
+        return gated_rms_norm(z, gate, gain, eps).to(dtype)
+
+    def plain() -> Tensor:
+        return (torch.sigmoid(gate * z) * z * torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + eps) * gain).to(dtype)
+
+    yield from measured("op/norm", {"ours": ours, "plain torch": plain}, (z, gate, gain), "", args)
 
 
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
+    backends = args.sdpa or (["auto"] if device.type == "cpu" else list(BACKENDS))
     for length, causal in itertools.product(args.lengths, (False, True)):
         batch = max(1, args.rows // (HEADS * length))
         shape = (batch, HEADS, length, args.width)
-        inputs = tuple(torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
+        q, k, v = (torch.randn(shape, device=device).to(DTYPES[args.dtype]).requires_grad_() for _ in range(3))
+        inputs = (q, k, v)
         entmax = ENTMAX if length in args.entmax_lengths and not causal else ()
-        for grad in (None, torch.randn(shape, device=device)):
-            case = f"op/T{length}/{'causal' if causal else 'full'}/{'fwd' if grad is None else 'fwdbwd'}"
-            runs = {
-                name: partial(once, attention, inputs, grad)
-                for name, attention in contenders(inputs, causal, entmax).items()
-            }
-            cases = {case: "sdpa", **{f"{case}/{name}": name for name in entmax}}
-            yield compare(cases, runs, args.repeats, device)
+        functions = contenders(inputs, causal, entmax, backends)
+        case = f"op/T{length}/{'causal' if causal else 'full'}"
+        yield from measured(case, functions, inputs, "auto", args)
+    yield from norms_compared(args, device)
 
 
 def steps(args: argparse.Namespace) -> int:
-    return 4 * len(args.lengths)
+    return 4 * len(args.lengths) + 2
 
 
 def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
@@ -107,7 +180,9 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
             f"{name} {heads * (products + extra(length, length, args.width)) / 1e6:,.0f}"
             for name, extra in OPERATIONS.items()
         )
-        measured = next((r for r in found if r.case == f"op/T{length}/full/fwd"), None)
-        times = f"; measured: ours {measured.ours * 1e3:.1f} ms, softmax {measured.baseline * 1e3:.1f} ms"
-        lines.append(f"  T {length}: {counted}{times if measured else ''}")
+        first = next((r for r in found if r.case == f"op/T{length}/full/fwd"), None)
+        times = ""
+        if first is not None and first.ours and first.baseline:
+            times = f"; measured: ours {first.ours * 1e3:.1f} ms, softmax {first.baseline * 1e3:.1f} ms"
+        lines.append(f"  T {length}: {counted}{times}")
     return lines

@@ -1,17 +1,18 @@
-"""What is compared is measured in turn, A B C A B C …, so that a busy machine slows all of it alike."""
+"""Timing: the candidates run in turn, A B C A B C …, so that a busy machine slows all of them alike."""
 
 import statistics
-import time
 from collections import defaultdict
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
+
+from fairseq_rela.bench.hardware import seconds, wait_for, warm_ups
 
 Run = Callable[[], object]
 
 
 class Result(NamedTuple):
-    """One case: medians over the repeats, in seconds a run or in bytes; None of what found no memory to run in."""
+    """One case: medians over the repeats, in seconds per run or in bytes; None for what ran out of memory."""
 
     case: str
     ours: Optional[float]
@@ -29,31 +30,19 @@ class Result(NamedTuple):
         return {
             "case": self.case,
             "unit": self.unit,
-            "ours_s": self.ours,  # the names of the first bench, which knew seconds only
-            "baseline_s": self.baseline,
+            f"ours_{self.unit}": self.ours,
+            f"baseline_{self.unit}": self.baseline,
             "ratio": self.ratio,
             "spread": self.spread,
         }
 
 
-def wait_for(device: torch.device) -> None:
-    """Return when the device has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds(run: Run, device: torch.device) -> float:
+def interleaved(runs: Mapping[str, Run], repeats: int, device: torch.device) -> Dict[str, List[float]]:
+    """The seconds of every repeat of each run. Some runs come first to warm up, and are not counted."""
+    for _ in range(warm_ups(device)):
+        for run in runs.values():
+            run()
     wait_for(device)
-    start = time.perf_counter()
-    run()
-    wait_for(device)
-    return time.perf_counter() - start
-
-
-def interleaved(runs: Dict[str, Run], repeats: int, device: torch.device) -> Dict[str, List[float]]:
-    """The seconds of every repeat of each run, after one of each to warm up."""
-    for run in runs.values():
-        run()
     times: Dict[str, List[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
@@ -68,14 +57,16 @@ def interquartile_range(values: List[float]) -> float:
     return quarters[2] - quarters[0]
 
 
-def result(case: str, ours: List[float], baseline: List[float], limit: Sequence[float] = (), unit: str = "s") -> Result:
-    """The case, from the repeats of each; none where it could not be run."""
+def result(
+    case: str, ours: Sequence[float], baseline: Sequence[float], limit: Sequence[float] = (), unit: str = "s"
+) -> Result:
+    """The case, from the repeats of ours and of the baseline. None if one of them could not run."""
     middles = [statistics.median(values) if values else None for values in (ours, baseline, limit)]
     spread = interquartile_range([b / o for b, o in zip(baseline, ours)]) if ours and baseline else None
     return Result(case, middles[0], middles[1], spread, middles[2], unit)
 
 
-def compare(cases: Dict[str, str], runs: Dict[str, Run], repeats: int, device: torch.device) -> List[Result]:
-    """One result a case; `cases` names the baseline of each, `runs` holds "ours", the baselines and perhaps "limit"."""
+def compare(cases: Dict[str, str], runs: Mapping[str, Run], repeats: int, device: torch.device) -> List[Result]:
+    """One result per case. `cases` names the baseline of each; `runs` holds "ours", the baselines and maybe "limit"."""
     times: Dict[str, List[float]] = defaultdict(list, interleaved(runs, repeats, device))
     return [result(case, times["ours"], times[baseline], times["limit"]) for case, baseline in cases.items()]

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_rela.bench import models
+from fairseq_rela.bench.hardware import DTYPES
 from fairseq_rela.bench.timing import Result, compare
-from fairseq_rela.models.transformer_rela import THRESHOLD_FLAGS
+from fairseq_rela.models.threshold_flags import THRESHOLD_FLAGS
 
 ENTMAX = ("entmax15", "sparsemax")
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--entmax-lengths", type=int, nargs="*", default=[25], metavar="N", help="also against entmax (default: 25)"
     )
+    models.add_against(parser)
     for name, (metavar, text) in THRESHOLD_FLAGS.items():
         parser.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"as of fairseq-train: {text}")
 
@@ -33,12 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def step(model: torch.nn.Module, batch: dict, target: torch.Tensor, pad: int) -> Callable[[], None]:
     """A function that trains the model on the batch once."""
     model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    full = next(model.parameters()).dtype == torch.float32
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, eps=1e-8 if full else 1e-4)  # float16 knows no 1e-8
 
     def run() -> None:
         optimizer.zero_grad()
         logits = model(**batch)[0]
-        F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad).backward()
+        F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=pad).backward()
         optimizer.step()
 
     return run
@@ -47,7 +50,7 @@ def step(model: torch.nn.Module, batch: dict, target: torch.Tensor, pad: int) ->
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
     words = models.dictionary(args.vocabulary)
     for length in args.lengths:
-        entmax = ENTMAX if length in args.entmax_lengths else ()
+        entmax = (*(ENTMAX if length in args.entmax_lengths else ()), *args.against)
         batch, target = models.sentences(max(1, args.tokens // length), length, words, device)
         threshold = {name: getattr(args, name) for name in THRESHOLD_FLAGS if getattr(args, name) is not None}
         contenders = {"ours": args.attention, "stock": "stock", "limit": "limit", **{name: name for name in entmax}}
@@ -58,7 +61,9 @@ def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Res
         runs = {}
         for name, attention in contenders.items():
             flags = threshold if name == "ours" else {}
-            model = models.build(attention, args.size, words, dropout=args.dropout, **flags).to(device)
+            model = models.build(attention, args.size, words, dropout=args.dropout, **flags).to(
+                device, DTYPES[args.dtype]
+            )
             runs[name] = step(model, batch, target, words.pad())
         cases = {f"train/{length}": "stock", **{f"train/{length}/{name}": name for name in others}}
         yield compare(cases, runs, args.repeats, device)

@@ -99,15 +99,15 @@ def _grammar() -> Dict[str, List[Rule]]:
     rules: Dict[str, List[Rule]] = {}
     for category, weight, needs, *sides in RULES:
         words = needs.split()
-        items = tuple([_item(text) for text in side.split()] for side in sides)
-        names = [name for side in items for item in side for name, _ in item]
+        source, target = ([_item(text) for text in side.split()] for side in sides)
+        names = [name for side in (source, target) for item in side for name, _ in item]
         children = {name: name.rstrip("0123456789") for name in names if name.isupper()}
         rules.setdefault(category, []).append(
             Rule(
                 weight,
                 draws=[word for word in words if word not in ("singular", "plural")],
                 number={"singular": 0, "plural": 1}.get(words[0]) if words else None,
-                sides=items,
+                sides=(source, target),
                 children=children,
                 morphemes=[name for name in MORPHEMES if name in names],
                 clauses=sum(CLAUSES.get(child, 0) for child in children.values()),
@@ -159,12 +159,12 @@ class Grammar:
         return rules, list(accumulate(rule.weight for rule in rules))
 
     def count(self, clauses: int) -> int:
-        """How many distinct sentences of at most so many clauses there are."""
+        """The number of distinct sentences with at most `clauses` clauses."""
         sizes = {"tense": FEATURES["tense"], "noun": self.lexicon.count("N"), "number": 1}
 
         @lru_cache(None)
         def ways(stack: Tuple[Tuple[str, Optional[int]], ...], clauses: int) -> int:
-            """To expand what is on the stack, leftmost first, with so many clauses left."""
+            """The number of ways to expand the stack, leftmost item first, with this many clauses left."""
             if not stack:
                 return 1
             (category, number), rest = stack[0], stack[1:]
@@ -185,7 +185,7 @@ class Grammar:
 
 
 class _Derivation:
-    """One sentence in the making: how many clauses it may still have, and the last id given."""
+    """The state while one sentence is built: how many clauses it may still have, and the last id used."""
 
     def __init__(self, grammar: Grammar, random: Random):
         self.grammar, self.random = grammar, random

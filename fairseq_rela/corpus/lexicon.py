@@ -8,6 +8,8 @@ from itertools import accumulate
 from random import Random
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
+from fairseq_rela.progress import progress
+
 FEATURES = {"number": 2, "tense": 2, "gender": 3}  # how many values: singular plural, present past, three genders
 
 # name: (source form, target form). `-x` is a suffix, `x-` a prefix, `-` nothing. After a colon the form agrees:
@@ -108,7 +110,7 @@ class Lexicon:
         for category, share in SHARES.items():
             words = self.words[category] = []
             total = round(size * share)
-            for rank in range(total):
+            for rank in progress(range(total), f"stems of class {category}", total):
                 syllables = 1 if rank < total // 10 else 2  # frequent words are short
                 source, target = sources.new(syllables), targets.new(syllables)
                 if category == "NAME":

@@ -1,10 +1,10 @@
-"""Pairs that are no translations of each other, each with the label of what was done to its target.
+"""Pairs that are not translations of each other, each with a label for what was done to its target.
 
-    clean      nothing
-    shuffled   it is another sentence's
-    truncated  its end is missing
-    inserted   it says something more, which the source does not
-    foreign    it is in the source's language: the source itself, untranslated
+clean      nothing
+shuffled   it is the target of another sentence
+truncated  its end is missing
+inserted   it has an additional part that is not in the source
+foreign    it is the source itself, untranslated
 """
 
 from random import Random
@@ -24,7 +24,7 @@ def _inserted(pair: Sentence, other: Sentence, random: Random) -> List[str]:
     return first.target[:-1] + [",", MORPHEMES["and"][1]] + second.target[:-1] + pair.target[-1:]
 
 
-# label: the target made of a pair, another pair and chance; what is not here is clean
+# label: function that makes a target from a pair, another pair and random numbers. Every other label is clean.
 NOISE: Dict[str, Callable[[Sentence, Sentence, Random], List[str]]] = {
     "shuffled": lambda pair, other, random: other.target,
     "truncated": _truncated,
@@ -34,7 +34,7 @@ NOISE: Dict[str, Callable[[Sentence, Sentence, Random], List[str]]] = {
 
 
 def labels(total: int, random: Random) -> Iterator[str]:
-    """`total` labels in random order: half of them clean, the others alike in number."""
+    """`total` labels in random order: half of them clean, the others in equal numbers."""
     left = {label: (total // 2 + k) // len(NOISE) for k, label in enumerate(NOISE)}
     left["clean"] = total - sum(left.values())
     for remaining in range(total, 0, -1):
@@ -48,5 +48,5 @@ def labels(total: int, random: Random) -> Iterator[str]:
 
 
 def noisy_target(label: str, pair: Sentence, other: Sentence, random: Random) -> List[str]:
-    """The target of `pair` as the label has it; `other` is a pair with another target."""
+    """The target of `pair` after what the label says; `other` is a pair with another target."""
     return pair.target if label == "clean" else NOISE[label](pair, other, random)

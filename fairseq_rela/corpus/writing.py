@@ -1,64 +1,39 @@
-"""The corpus on disk: which sentence belongs to which split, and files written whole or not at all."""
+"""Writing the corpus: which sentence belongs to which split, and its files."""
 
 import json
 import os
-import shutil
-import tempfile
 import zlib
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from random import Random
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from fairseq_rela.atomic import write_directory_atomically
 from fairseq_rela.corpus.grammar import Grammar, Sentence
 from fairseq_rela.corpus.lexicon import Lexicon
 from fairseq_rela.corpus.noise import labels, noisy_target
+from fairseq_rela.corpus.options import BUCKETS, Options
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
 
 GENERATOR = "fairseq-rela toy-corpus"
-VERSION = 1  # of the text: raised whenever the same options give another corpus
+VERSION = 1  # of the text; it changes whenever the same options give another corpus
 DESCRIPTION = "corpus.json"
-SPLITS = {"train": 17, "valid": 1, "test": 1, "noisy": 1}  # of all sentences there are, in twentieths
-BUCKETS = [split for split, share in SPLITS.items() for _ in range(share)]
-
-
-class Options(NamedTuple):
-    """What a corpus is made from; the same options always give the same bytes."""
-
-    train: int = 20000
-    valid: int = 500
-    test: int = 500
-    noise: int = 0
-    lexicon: int = 400
-    max_clauses: int = 3
-    seed: int = 1
-    source_lang: str = "src"
-    target_lang: str = "tgt"
-
-    def sizes(self) -> Dict[str, int]:
-        """Sentence pairs by split; a split of none has no files."""
-        sizes = {"train": self.train, "valid": self.valid, "test": self.test, "noisy": self.noise}
-        return {split: size for split, size in sizes.items() if size}
-
-    def files(self, split: str) -> List[str]:
-        third = "labels" if split == "noisy" else "align"
-        return [f"{split}.{suffix}" for suffix in (self.source_lang, self.target_lang, third)]
 
 
 def split_of(source: List[str]) -> str:
-    """The only split a sentence may be in: a matter of its words alone, so that no two splits share one."""
+    """The split of a sentence. It depends only on the words, so two splits never share a sentence."""
     return BUCKETS[zlib.crc32(" ".join(source).encode()) % len(BUCKETS)]
 
 
 def rows(options: Options, grammar: Grammar) -> Iterator[Tuple[str, Tuple[str, str, str]]]:
     """(split, the lines of its three files), until every split has its size.
 
-    All come from one stream, so a split's first sentences do not depend on any size asked for.
+    All sentences come from one stream, so the first sentences of a split do not depend on the sizes.
     """
     random, chance = Random(f"sentences {options.seed}"), Random(f"noise {options.seed}")
     missing = options.sizes()
     noise_labels = labels(options.noise, chance)
-    other: Optional[Sentence] = None  # the noisy split's last sentence
+    previous: Optional[Sentence] = None  # the last sentence of the noisy split
     while any(missing.values()):
         pair = grammar.sentence(random)
         split = split_of(pair.source)
@@ -66,7 +41,7 @@ def rows(options: Options, grammar: Grammar) -> Iterator[Tuple[str, Tuple[str, s
             continue
         target, third = pair.target, " ".join(f"{i}-{j}" for i, j in pair.links)
         if split == "noisy":
-            last, other = other, pair
+            last, previous = previous, pair
             if last is None or last.target == pair.target:
                 continue
             third = next(noise_labels)
@@ -76,7 +51,7 @@ def rows(options: Options, grammar: Grammar) -> Iterator[Tuple[str, Tuple[str, s
 
 
 def existing(out: str, options: Options) -> bool:
-    """Whether `out` already holds this corpus; InputError if it holds anything that would be overwritten."""
+    """Whether `out` already has this corpus. InputError if it has a file that would be overwritten."""
     names = [name for split in options.sizes() for name in options.files(split)]
     description = os.path.join(out, DESCRIPTION)
     old = _description(out)
@@ -84,22 +59,22 @@ def existing(out: str, options: Options) -> bool:
         blocking = [name for name in names + [DESCRIPTION] if os.path.lexists(os.path.join(out, name))]
         if blocking:
             path = os.path.join(out, blocking[0])
-            raise InputError(f"{path} exists and is no file of a toy corpus: name another directory, or --force")
+            raise InputError(f"{path} exists and is not a file of a toy corpus: give another directory, or --force")
         return False
     new = {"version": VERSION, **options._asdict()}
     held = {"version": old.get("version"), **old["options"]}
     for name, value in new.items():
         if held.get(name) != value:
-            what = f"{name.replace('_', '-')} {held.get(name)}, not {value}"
-            raise InputError(f"{description} is of another corpus ({what}): name another directory, or --force")
+            difference = f"{name.replace('_', '-')} {held.get(name)}, not {value}"
+            raise InputError(f"{description} is of another corpus ({difference}): give another directory, or --force")
     for name in names:
         if not os.path.exists(os.path.join(out, name)):
-            raise InputError(f"{os.path.join(out, name)} is missing from the corpus there: --force writes it anew")
+            raise InputError(f"{os.path.join(out, name)} is missing from the corpus there: --force writes it again")
     return True
 
 
 def _description(out: str) -> Optional[Dict[str, Any]]:
-    """What `corpus.json` holds, if a toy corpus is there."""
+    """The content of `corpus.json`; None if there is no toy corpus."""
     try:
         with open(os.path.join(out, DESCRIPTION), encoding="utf-8") as file:
             old = json.load(file)
@@ -110,11 +85,12 @@ def _description(out: str) -> Optional[Dict[str, Any]]:
 
 
 def write_corpus(out: str, options: Options) -> None:
-    """Write the corpus into `out`, replacing a toy corpus that is there."""
+    """Write the corpus into `out` atomically, and replace a toy corpus that is there."""
     grammar = Grammar(Lexicon(options.lexicon, options.seed), options.max_clauses)
     counts = {name: {"lines": 0, "words": 0} for split in options.sizes() for name in options.files(split)}
     old = _description(out)
-    with _all_or_nothing(out, list(counts) + [DESCRIPTION], list(old["files"]) if old else []) as partial:
+    obsolete = [name for name in (old["files"] if old else []) if os.path.basename(name) == name]
+    with write_directory_atomically(out, last=DESCRIPTION, obsolete=obsolete) as partial:
         with ExitStack() as stack:
             files = {
                 name: stack.enter_context(open(os.path.join(partial, name), "w", encoding="utf-8", newline="\n"))
@@ -135,29 +111,3 @@ def write_corpus(out: str, options: Options) -> None:
         }
         with open(os.path.join(partial, DESCRIPTION), "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(description, indent=2) + "\n")
-
-
-@contextmanager
-def _all_or_nothing(out: str, names: List[str], stale: List[str]) -> Iterator[str]:
-    """A directory to write `names` into; they move to `out` when all are done, and `stale` files of it go."""
-    created = not os.path.isdir(out)
-    os.makedirs(out, exist_ok=True)
-    partial = tempfile.mkdtemp(prefix=".toy-corpus-", dir=out)
-    moved: List[str] = []
-    try:
-        yield partial
-        # corpus.json goes first and comes last: with it there, the corpus is whole
-        for name in [DESCRIPTION] + [name for name in stale if os.path.basename(name) == name]:
-            if os.path.exists(os.path.join(out, name)):
-                os.remove(os.path.join(out, name))
-        for name in names:
-            os.replace(os.path.join(partial, name), os.path.join(out, name))
-            moved.append(name)
-    except BaseException:
-        for name in moved:
-            os.remove(os.path.join(out, name))
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if created and not os.listdir(out):
-            os.rmdir(out)

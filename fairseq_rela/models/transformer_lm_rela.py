@@ -1,7 +1,7 @@
 """fairseq's Transformer language model with a row of the catalog as its self-attention."""
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
@@ -14,15 +14,12 @@ from fairseq.models.transformer_lm import (
 )
 
 from fairseq_rela.attention.catalog import CATALOG
-from fairseq_rela.models.transformer_rela import (
-    THRESHOLD_FLAGS,
-    RelaDecoder,
-    check_threshold,
-    refuse_xformers,
-    register_architecture,
-    set_attention,
-    set_defaults,
-)
+from fairseq_rela.models import topk_flag
+from fairseq_rela.models.architectures import refuse_xformers, register_architectures, set_attention, set_defaults
+from fairseq_rela.models.threshold_flags import THRESHOLD_FLAGS, check_threshold
+from fairseq_rela.models.transformer_rela import RelaDecoder
+
+AttentionName: Any = ChoiceEnum(list(CATALOG))
 
 
 def flag(name: str):
@@ -32,10 +29,11 @@ def flag(name: str):
 
 @dataclass
 class TransformerLMRelaConfig(TransformerLanguageModelConfig):
-    decoder_attn: ChoiceEnum(list(CATALOG)) = field(default="rela_g", metadata={"help": "self-attention of the model"})
+    decoder_attn: AttentionName = field(default="rela_g", metadata={"help": "self-attention of the model"})
     rela_threshold: Optional[str] = flag("rela_threshold")
     rela_target_sparsity: Optional[float] = flag("rela_target_sparsity")
     rela_sparsity_warmup: Optional[int] = flag("rela_sparsity_warmup")
+    attn_topk: Optional[int] = field(default=None, metadata={"help": topk_flag.HELP, "argparse_metavar": "K"})
 
 
 @register_model("transformer_lm_rela", dataclass=TransformerLMRelaConfig)
@@ -47,10 +45,11 @@ class TransformerLMRelaModel(TransformerLanguageModel):
         set_attention(args, decoder="rela_g")  # where neither the architecture nor a flag has said
         refuse_xformers(args, "decoder")
         check_threshold(args, "decoder")
+        topk_flag.check_topk(args, "decoder")
         embed_tokens = super().build_model(args, task).decoder.embed_tokens  # plain, adaptive or of characters
         cfg = TransformerConfig.from_namespace(args)
         cfg.decoder.attn = str(args.decoder_attn)
-        for name in THRESHOLD_FLAGS:
+        for name in (*THRESHOLD_FLAGS, "attn_topk"):
             setattr(cfg, name, getattr(args, name, None))
         return cls(RelaDecoder(cfg, task.target_dictionary, embed_tokens, no_encoder_attn=True))
 
@@ -61,9 +60,7 @@ def iwslt_de_en_architecture(args):
 
 
 def tiny_architecture(args):
-    set_defaults(
-        args, decoder_embed_dim=128, decoder_ffn_embed_dim=256, decoder_layers=4, decoder_attention_heads=4
-    )
+    set_defaults(args, decoder_embed_dim=128, decoder_ffn_embed_dim=256, decoder_layers=4, decoder_attention_heads=4)
     base_lm_architecture(args)
 
 
@@ -75,8 +72,4 @@ SIZES = {
 }
 
 
-for _attention in CATALOG:
-    register_architecture("transformer_lm_rela", f"transformer_lm_{_attention}", {"decoder": _attention}, SIZES["base"])
-    for _name, _size in SIZES.items():
-        _arch = f"transformer_lm_{_attention}_{_name}"
-        register_architecture("transformer_lm_rela", _arch, {"decoder": _attention}, _size)
+register_architectures("transformer_lm_rela", "transformer_lm", {name: {"decoder": name} for name in CATALOG}, SIZES)

@@ -1,4 +1,7 @@
-"""Counts of attention where the weights are, on the model's device: only the counts leave it. See `stats`.
+"""What counts as visible, as zero and as null, for torch tensors on any device.
+
+The definitions are those of `dump.zeros`, and the tests compare the two. The counting runs where the weights are,
+so only the counts leave the device.
 
 Shapes: L layers, H heads, B sentences, T queries, S keys.
 """
@@ -9,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_rela.recording.stats import share_of_zeros
+from fairseq_rela.dump.zeros import share
 
-_NOT_SIGN = 0x7FFFFFFF
+_ALL_BUT_THE_SIGN = 0x7FFFFFFF
 
 
 def visible_positions(queries: Tensor, keys: Tensor, causal: bool = False) -> Tensor:
@@ -26,24 +29,24 @@ def visible_positions(queries: Tensor, keys: Tensor, causal: bool = False) -> Te
 
 
 class Counts(NamedTuple):
-    """Of each layer, head and sentence, (L, H, B)."""
+    """Counts of each layer, head and sentence, (L, H, B)."""
 
-    attending: Tensor  # queries with a weight that is not 0
+    attending: Tensor  # queries with at least one weight that is not 0
     nonzero: Tensor  # weights that are not 0
     size: Tensor  # Σ |α|, float64
 
 
 def count(weights: Tensor, visible: Tensor) -> Counts:
-    """Count in what is visible, (B, T, S), of weights (L, H, B, T, S)."""
-    # by bits, as `segment.is_nonzero`: a device may take subnormals for zeros. Without the sign they are |α|,
-    # and none of them is what cannot be seen, whatever stands there
-    shown = visible.to(torch.int32).neg() & _NOT_SIGN
-    found = []
-    for layer in weights:  # one at a time, since each is looked at whole
-        bits = layer.float().view(torch.int32) & shown  # (H, B, T, S)
+    """Count in the visible positions, (B, T, S), of weights (L, H, B, T, S)."""
+    # The bits are compared, as in `dump.zeros.is_nonzero`: a device may treat subnormals as zeros. The mask clears
+    # the sign, which leaves |α|, and clears every bit of what is not visible, whatever value is there.
+    mask = visible.to(torch.int32).neg() & _ALL_BUT_THE_SIGN
+    layers = []
+    for layer in weights:  # one layer at a time: this makes copies of it
+        bits = layer.float().view(torch.int32) & mask  # (H, B, T, S)
         nonzero, sizes = bits.ne(0).sum(dim=3), bits.view(torch.float32).sum(dim=3)  # (H, B, T) each
-        found.append((nonzero.ne(0).sum(dim=2), nonzero.sum(dim=2), sizes.double().sum(dim=2)))
-    return Counts(*map(torch.stack, zip(*found)))
+        layers.append((nonzero.ne(0).sum(dim=2), nonzero.sum(dim=2), sizes.double().sum(dim=2)))
+    return Counts(*map(torch.stack, zip(*layers)))
 
 
 def null_and_sparsity(
@@ -58,8 +61,9 @@ def null_and_sparsity(
     layers, heads = weights.shape[:2]
     visible = visible_positions(queries, keys, causal)
     totals = torch.stack([visible.any(dim=2).sum(dim=1), visible.sum(dim=(1, 2))])  # (2, B)
-    found = count(weights, visible)
-    # (2 + 2 L, B): the only wait for the device
-    counts = torch.cat([totals, found.attending.sum(dim=1), found.nonzero.sum(dim=1)]).cpu().numpy()
-    (rows, seen), attending, nonzero = np.split(counts, [2, 2 + layers])
-    return share_of_zeros(attending, heads * rows).T, share_of_zeros(nonzero, heads * seen).T
+    counts = count(weights, visible)
+    # One transfer of (2 + 2 L, B) numbers, because each transfer waits for the device.
+    numbers = torch.cat([totals, counts.attending.sum(dim=1), counts.nonzero.sum(dim=1)]).cpu().numpy()
+    (rows, positions), attending, nonzero = np.split(numbers, [2, 2 + layers])
+    null = share(heads * rows - attending, heads * rows)
+    return null.T, share(heads * positions - nonzero, heads * positions).T

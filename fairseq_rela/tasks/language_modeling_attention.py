@@ -1,4 +1,4 @@
-"""fairseq's `language_modeling`, and what attention does while a model is trained (`--attn-stats`)."""
+"""The task `language_modeling_attention`: fairseq's `language_modeling` with `--attn-stats` in training."""
 
 from dataclasses import dataclass
 

@@ -1,78 +1,49 @@
-"""fairseq's `translation`, and the attention of what was translated: every layer, every head, any Transformer.
+"""The task `translation_attention`: fairseq's `translation`, which also records the attention of its translations.
 
-    fairseq-generate DATA --path MODEL --user-dir fairseq_rela --task translation_attention --attn-dump DIR
+    fairseq-generate DATA --path MODEL --user-dir fairseq_rela --task translation_attention --attn-dump DIR \\
+      --required-batch-size-multiple 1
 
-The same in fairseq-interactive, and with --score-reference, where it is the reference's attention.
-In training, --attn-stats: see `attention_stats`.
+It works with any fairseq Transformer, in fairseq-generate and fairseq-interactive. With --score-reference it records
+the attention of the reference. In training it offers --attn-stats; see `attention_stats`.
 """
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 import weakref
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any, Deque, Dict, List, Optional
 
 import fairseq
 import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import II
+from fairseq.tasks.translation import TranslationTask
 
+from fairseq_rela.dump.info import DumpInfo
+from fairseq_rela.dump.selection import parse_kinds, parse_layers
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.info import KINDS, DumpInfo
-from fairseq_rela.recording.output import AttentionOutput, Destination, Pair
-from fairseq_rela.recording.recorder import describe, find_attention, select
-from fairseq_rela.tasks.attention_stats import AttentionStats, AttentionStatsConfig
+from fairseq_rela.recording.attention_modules import describe, find_attention, select
+from fairseq_rela.recording.output import AttentionOutput, Pair
+from fairseq_rela.recording.resumed import Hypothesis, hypothesis, pairs_in_statistics, with_recorded
+from fairseq_rela.tasks.attention_stats import AttentionStats
+from fairseq_rela.tasks.dump_flags import (
+    TranslationAttentionConfig,
+    check_options,
+    destination,
+    destinations,
+    ending_in_one_line,
+)
 
 logger = logging.getLogger(__name__)
 
-# options of generation that change what is printed or scored, and nothing that is recorded
-_OF_PRINTING = ("nbest", "print_alignment", "print_step", "sacrebleu", "replace_unk", "retain_iter_history")
-
-
-@dataclass
-class TranslationAttentionConfig(AttentionStatsConfig, TranslationConfig):
-    attn_dump: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "write the attention weights of what is generated (or, with --score-reference, of the reference) "
-            "to this directory; an ensemble's to DIR/model0, DIR/model1, …"
-        },
-    )
-    attn_dump_nbest: int = field(
-        default=1, metadata={"help": "record this many hypotheses of a sentence, the best first; at most --beam"}
-    )
-    attn_dump_kinds: Optional[str] = field(
-        default=None,
-        metadata={"help": f"record only these kinds of attention, of {','.join(KINDS)} (default: all the model has)"},
-    )
-    attn_dump_layers: Optional[str] = field(
-        default=None,
-        metadata={"help": "record only these layers, e.g. 0,5; the first is 0 and the last -1 (default: all)"},
-    )
-    attn_dump_stats: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "write a line a pair with its null and sparsity rates to this file, with or without --attn-dump; "
-            "FILE.tsv becomes FILE.model0.tsv for an ensemble and FILE.shard0.tsv for a shard"
-        },
-    )
-    attn_dump_resume: bool = field(
-        default=False, metadata={"help": "go on with a dump and statistics that are there: record what is missing"}
-    )
-    # what the dump says of the run, from where the command has it
-    path: Optional[str] = II("common_eval.path")
-    model_overrides: str = II("common_eval.model_overrides")
-    fp16: bool = II("common.fp16")
-    seed: Optional[int] = II("common.seed")
-    gen_subset: str = II("dataset.gen_subset")
-    input: str = II("interactive.input")
-    distributed_rank: Optional[int] = II("distributed_training.distributed_rank")
-    distributed_world_size: int = II("distributed_training.distributed_world_size")
+# options of generation that change only what is printed or scored, not what is recorded
+_PRINTING_OPTIONS = ("nbest", "print_alignment", "print_step", "sacrebleu", "replace_unk", "retain_iter_history")
+# those that print what only a search knows
+_SEARCH_ONLY_OPTIONS = ("print_alignment", "print_step", "replace_unk", "retain_iter_history")
 
 
 @register_task("translation_attention", dataclass=TranslationAttentionConfig)
@@ -86,10 +57,10 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         self.attn_stats = cfg.attn_stats
         self._generation: Any = None
         self._outputs: List[AttentionOutput] = []
-        # of sentences that are typed in: fairseq numbers those of one buffer from 0, and drops the numbers
+        # For sentences that are typed in. fairseq numbers those of each buffer from 0, and drops the numbers.
         self._typed = 0
         self._typed_ids: Deque[List[int]] = deque()
-        self._remaining: Optional[int] = None  # sentences to come; None if that is not known
+        self._remaining: Optional[int] = None  # sentences that are still to come; None if that is not known
 
     @property
     def _recording(self) -> bool:
@@ -97,23 +68,28 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg: TranslationAttentionConfig, **kwargs) -> "TranslationAttentionTask":
-        check_options(cfg)
+        with ending_in_one_line():
+            check_options(cfg)
         return super().setup_task(cfg, **kwargs)
 
     def build_criterion(self, *args, **kwargs):
-        if self._recording:
-            raise InputError(
-                "--attn-dump and --attn-dump-stats are for fairseq-generate and fairseq-interactive; "
-                "leave them out of training and validation"
-            )
+        with ending_in_one_line():
+            if self._recording:
+                raise InputError(
+                    "--attn-dump and --attn-dump-stats are for fairseq-generate and fairseq-interactive; "
+                    "leave them out of training and validation"
+                )
         return super().build_criterion(*args, **kwargs)
 
     def build_generator(self, models, args, *more, **options):
         self._generation = args
+        if self._recording and self._remaining is not None and not self._outputs:
+            with ending_in_one_line():
+                self._open(models)  # before the processes that load data are started
         return super().build_generator(models, args, *more, **options)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **options):
-        """The sentences that were typed in; they keep their number, since what comes back of a batch has none."""
+        """The data set of the sentences that were typed in. Their numbers are kept here, because batches lose them."""
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, **options)
         first, collate, queue = self._typed, dataset.collater, self._typed_ids
         self._typed += len(src_tokens)
@@ -131,56 +107,105 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         batches = super().get_batch_iterator(dataset, *args, **options)
         if self._recording and not self._typed:
             self._count(batches, len(dataset), options)
+            if self.cfg.attn_dump_resume and not self.cfg.attn_dump and not self.cfg.score_reference:
+                with ending_in_one_line():
+                    self._leave_out_recorded(batches, options)
         return batches
 
+    def _leave_out_recorded(self, batches, options: Dict[str, Any]) -> None:
+        """Empty the batches that are in the statistics. These do not hold hypotheses, so there is nothing to print."""
+        files = [to.stats for to in destinations(self.cfg) if to.stats]
+        done = set.intersection(*(pairs_in_statistics(file) for file in files))
+        shard, shards = options.get("shard_id", 0), options.get("num_shards", 1)
+        left = list(batches.frozen_batches)
+        own = range(shard, len(left), shards)
+        ranks = range(self.cfg.attn_dump_nbest)
+        recorded = [at for at in own if all((int(id), rank) in done for id in left[at] for rank in ranks)]
+        # One batch stays, because fairseq divides by the time that translation took.
+        for at in recorded[:-1] if len(recorded) == len(own) else recorded:
+            self._remaining = (self._remaining or 0) - len(left[at])
+            left[at] = []
+        batches._frozen_batches = tuple(left)
+        if recorded:
+            logger.info(
+                f"{len(recorded)} of {len(own)} batches are in {', '.join(files)} already and not translated again. "
+                "Their translations are not printed, because statistics do not hold them."
+            )
+
     def _count(self, batches, sentences: int, options: Dict[str, Any]) -> None:
-        """Know when the last sentence is done, and tell of those that fairseq leaves out."""
+        """Count the sentences, to know which is the last one, and warn about those that fairseq leaves out."""
         multiple = options.get("required_batch_size_multiple", 1)
         left_out = sentences - sum(map(len, batches.frozen_batches))
         if left_out and multiple > 1:
             logger.warning(
-                f"{left_out} of {sentences} sentences are in no batch and will not be translated: fairseq leaves out a "
-                f"last batch that is no multiple of {multiple}; give --required-batch-size-multiple 1 to have them all"
+                f"{left_out} of {sentences} sentences are in no batch and will not be translated: fairseq leaves out "
+                f"a last batch that is not a multiple of {multiple}; give "
+                f"--required-batch-size-multiple 1 to get them all"
             )
         shard, shards = options.get("shard_id", 0), options.get("num_shards", 1)
         self._remaining = sum(map(len, batches.frozen_batches[shard::shards]))
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        search = super().inference_step
         if not self._recording:
-            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        if not self._outputs:
-            self._open(models)  # before the first search, so that what is wrong is told at once
-        ids = self._typed_ids.popleft() if self._typed else sample["id"].tolist()
-        try:
-            found = super().inference_step(generator, models, sample, prefix_tokens, constraints)
-            pairs = [
-                Pair(id, rank, row, hypothesis["tokens"])
-                for row, (id, hypotheses) in enumerate(zip(ids, found))
-                for rank, hypothesis in enumerate(hypotheses[: self.cfg.attn_dump_nbest])
-            ]
-            for output in self._outputs:
-                output.record(pairs, sample["net_input"]["src_tokens"])
-            if self._remaining is not None:
-                self._remaining -= len(ids)
-                if self._remaining == 0:
-                    close_outputs(self._outputs, complete=True)
-        except BaseException:
-            with contextlib.suppress(InputError):  # of the same full disk
-                close_outputs(self._outputs, complete=False)
-            raise
-        return found
+            return search(generator, models, sample, prefix_tokens, constraints)
+        with ending_in_one_line():
+            if not self._outputs:
+                self._open(models)  # for sentences that are typed in
+            ids = self._typed_ids.popleft() if self._typed else sample["id"].tolist()
+            try:
+                recorded = [self._recorded(id, sample, row) for row, id in enumerate(ids)]
+                if all(recorded):
+                    hypotheses_of_batch = recorded
+                else:
+                    hypotheses_of_batch = search(generator, models, sample, prefix_tokens, constraints)
+                    self._record(ids, hypotheses_of_batch, sample)
+                    hypotheses_of_batch = with_recorded(hypotheses_of_batch, recorded)
+                self._note_progress(len(ids))
+            except BaseException:
+                with contextlib.suppress(InputError):  # the same full disk again
+                    close_outputs(self._outputs, complete=False)
+                raise
+        return hypotheses_of_batch
+
+    def _recorded(self, id: int, sample: Dict[str, Any], row: int) -> List[Hypothesis]:
+        """The hypotheses of a sentence that an earlier run recorded. Empty if it is to be translated."""
+        count = self.cfg.attn_dump_nbest
+        ranks = itertools.product(self._outputs, range(count))
+        if any(self._from_search) or not all(output.recorded_before(id, rank) for output, rank in ranks):
+            return []
+        earlier = self._outputs[0].earlier
+        if earlier is not None:
+            return earlier.of(id, sample["net_input"]["src_tokens"][row], count)
+        if self._generation.score_reference:
+            target = sample["target"][row]
+            return [hypothesis(target[target.ne(self.tgt_dict.pad())].cpu())]
+        return []
+
+    @property
+    def _from_search(self) -> List[bool]:
+        """Whether each of the options is given for which every sentence must be searched."""
+        return [bool(getattr(self._generation, name, None)) for name in _SEARCH_ONLY_OPTIONS]
+
+    def _record(self, ids: List[int], hypotheses_of_batch: List[List[Hypothesis]], sample: Dict[str, Any]) -> None:
+        pairs = [
+            Pair(id, rank, row, hypothesis["tokens"])
+            for row, (id, hypotheses) in enumerate(zip(ids, hypotheses_of_batch))
+            for rank, hypothesis in enumerate(hypotheses[: self.cfg.attn_dump_nbest])
+        ]
+        for output in self._outputs:
+            output.record(pairs, sample["net_input"]["src_tokens"])
+
+    def _note_progress(self, sentences: int) -> None:
+        """Complete the outputs after the last sentence, where it is known which one is the last."""
+        if self._remaining is not None:
+            self._remaining -= sentences
+            if self._remaining == 0:
+                close_outputs(self._outputs, complete=True)
 
     def _open(self, models) -> None:
-        cfg = self.cfg
-        beam = 1 if self._generation.score_reference else self._generation.beam
-        if cfg.attn_dump_nbest > beam:
-            there = "there is one reference" if self._generation.score_reference else f"--beam is {beam}"
-            raise InputError(f"--attn-dump-nbest {cfg.attn_dump_nbest}: {there}; ask for at most {beam}")
-        to = Destination(
-            cfg.attn_dump, cfg.attn_dump_stats, cfg.attn_dump_resume, cfg.distributed_rank or 0,
-            cfg.distributed_world_size,
-        )  # fmt: skip
-        kinds, layers = split_kinds(cfg.attn_dump_kinds), split_layers(cfg.attn_dump_layers)
+        cfg, to = self.cfg, destination(self.cfg)
+        kinds, layers = parse_kinds(cfg.attn_dump_kinds), parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")
         paths = fairseq.utils.split_paths(cfg.path or "")
         outputs = []
         for number, model in enumerate(models):
@@ -192,17 +217,15 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
                 options=self._options(),
             )
             outputs.append(
-                AttentionOutput(
-                    model, info, to.of_model(number, len(models)), self.src_dict, self.tgt_dict, layers
-                )
+                AttentionOutput(model, info, to.of_model(number, len(models)), self.src_dict, self.tgt_dict, layers)
             )
         self._outputs = outputs
-        # fairseq tells a task of no end. Of sentences typed in, the end is that of the program;
-        # of a data set, it has come with the last sentence, and what is closed here was broken off
-        weakref.finalize(self, close_here, os.getpid(), outputs, complete=bool(self._typed))
+        # fairseq does not tell a task about the end. For sentences typed in, it is the end of the program. For a data
+        # set it was reached with the last sentence, so an output that is still open here was interrupted.
+        weakref.finalize(self, close_in_this_process, os.getpid(), outputs, complete=bool(self._typed))
 
     def _options(self) -> Dict[str, Any]:
-        """What another run would need to repeat this one; the same for all its shards."""
+        """The options that another run needs to repeat this one. They are the same for all shards."""
         cfg = self.cfg
         options: Dict[str, Any] = {"data": os.path.abspath(cfg.data)}
         options.update({"input": cfg.input} if self._typed else {"gen_subset": cfg.gen_subset})
@@ -220,51 +243,25 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         options: Dict[str, Any] = {"beam": self._generation.beam}
         for option in fields(GenerationConfig):
             value = getattr(self._generation, option.name, option.default)
-            if value != option.default and option.name not in _OF_PRINTING:
+            if value != option.default and option.name not in _PRINTING_OPTIONS:
                 options[option.name] = value if isinstance(value, (bool, int, float, str)) else str(value)
         if getattr(self._generation, "sampling", False):
             options["seed"] = self.cfg.seed
         return options
 
 
-def check_options(cfg: TranslationAttentionConfig) -> None:
-    """InputError for what is wrong whatever the model is."""
-    wanted = {"--attn-dump-kinds": cfg.attn_dump_kinds, "--attn-dump-layers": cfg.attn_dump_layers}
-    wanted.update({"--attn-dump-resume": cfg.attn_dump_resume, "--attn-dump-nbest": cfg.attn_dump_nbest != 1})
-    for flag, given in wanted.items():
-        if given and not (cfg.attn_dump or cfg.attn_dump_stats):
-            raise InputError(f"{flag} goes with --attn-dump DIR or --attn-dump-stats FILE.tsv; give one of them too")
-    if cfg.attn_dump_nbest < 1:
-        raise InputError(f"--attn-dump-nbest {cfg.attn_dump_nbest}: at least 1 hypothesis is recorded")
-    split_layers(cfg.attn_dump_layers)
-    unknown = sorted(set(split_kinds(cfg.attn_dump_kinds) or ()) - set(KINDS))
-    if unknown:
-        raise InputError(f"--attn-dump-kinds: no such kind: {', '.join(unknown)} (there are {', '.join(KINDS)})")
-
-
-def split_kinds(text: Optional[str]) -> Optional[List[str]]:
-    return None if text is None else [part.strip() for part in text.split(",")]
-
-
-def split_layers(text: Optional[str]) -> Optional[List[int]]:
-    try:
-        return None if text is None else [int(part) for part in str(text).split(",")]
-    except ValueError:
-        raise InputError(f"--attn-dump-layers {text}: not layers' numbers, such as 0,5 or -1") from None
-
-
 def architecture(model: torch.nn.Module) -> str:
-    """The name that `--arch` was given, as far as the model remembers it."""
+    """The value of `--arch`, if the model remembers it, or else the name of its class."""
     for settings in (getattr(model, "args", None), getattr(model, "cfg", None)):
         for name in ("arch", "_name"):
-            found = getattr(settings, name, None)
-            if isinstance(found, str):
-                return found
+            value = getattr(settings, name, None)
+            if isinstance(value, str):
+                return value
     return type(model).__name__
 
 
 def sha256(path: str) -> Optional[str]:
-    """Of a file's bytes; None if a model did not come from one file."""
+    """The SHA-256 of a file; None if the model did not come from one file."""
     if not os.path.isfile(path):
         return None
     digest = hashlib.sha256()
@@ -279,7 +276,7 @@ def close_outputs(outputs: List[AttentionOutput], complete: bool) -> None:
         output.close(complete)
 
 
-def close_here(process: int, outputs: List[AttentionOutput], complete: bool) -> None:
-    """At the end of the task or the program; not in a copy of it that loads data."""
+def close_in_this_process(process: int, outputs: List[AttentionOutput], complete: bool) -> None:
+    """Close the outputs at the end of the task or the program, but not in a copy of the process that loads data."""
     if os.getpid() == process:
         close_outputs(outputs, complete)

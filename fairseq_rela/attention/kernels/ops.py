@@ -1,0 +1,243 @@
+"""The kernels as operators of torch, with their gradients: `torch.compile` and autograd see one node each.
+
+Needs torch 2.4 or later and Triton; `kernels.available` tells whether they are there.
+"""
+
+import contextlib
+import math
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from triton import cdiv, next_power_of_2
+
+from fairseq_rela.attention.kernels import backward, forward, norm
+from fairseq_rela.attention.kernels.tiles import norm_tile, precision, run_options, tiles
+
+NORM_PROGRAMS = 512  # of the norm's backward pass at most: so many partial sums are added by torch
+
+
+def on(x: Tensor) -> ContextManager:
+    """Triton launches on the current device, which need not be that of x."""
+    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
+
+
+def laid_out_like(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Empty memory for a tensor shaped like x (N, T, d_h), dense, heads inside positions if x is laid out so."""
+    if x.stride(0) < x.stride(1):
+        return x.new_empty(x.size(1), x.size(0), x.size(2), dtype=dtype).transpose(0, 1)
+    return x.new_empty(x.shape, dtype=dtype)
+
+
+def exact_part(scale: float) -> float:
+    """The power of two nearest below the scale: a product with it rounds nothing."""
+    return 2.0 ** math.floor(math.log2(scale)) if scale > 0 else 1.0
+
+
+def threshold(dropout: float) -> int:
+    """The probability times 2³², as the kernels compare with it."""
+    return min(round(dropout * 2**32), 2**32 - 1)
+
+
+def of_kept(dropout: float) -> float:
+    """What a weight that is kept is multiplied by."""
+    return 1.0 / (1.0 - dropout) if dropout < 1 else 0.0
+
+
+def strides(*tensors: Tensor) -> List[int]:
+    return [stride for x in tensors for stride in x.stride()]
+
+
+def block_options(kernel: str, q: Tensor, k: Tensor, flags: Dict[str, Any]) -> Dict[str, Any]:
+    """The kernel's compile-time arguments: its tiles for these tensors, and the flags that the passes share."""
+    amd = torch.version.hip is not None
+    simple = not any(flags.values())
+    sizes = tiles(kernel, q.element_size(), q.size(2), q.size(1), k.size(1), simple, amd)
+    return {
+        **flags,
+        "QUERIES": sizes.queries,
+        "KEYS": sizes.keys,
+        "WIDTH": q.size(2),
+        "STAGES": sizes.stages,
+        "PRECISION": precision(amd),
+        **run_options(sizes.warps, amd),
+    }
+
+
+def terms(q: Tensor, k: Tensor, row: Optional[Tensor], column: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    """The term a bᵀ as (N, T) and (N, S); without one, tensors of that many dimensions that nothing reads."""
+    if row is None or column is None:
+        return q[:, :, 0], k[:, :, 0]
+    return row, column
+
+
+def flags_of(causal: bool, row: Optional[Tensor], dropout: float) -> Dict[str, Any]:
+    return {"CAUSAL": causal, "TERM": row is not None, "DROPPED": threshold(dropout)}
+
+
+def drawn(seed: Optional[Tensor]) -> int:
+    """The number in `seed` (1,), which lies in the memory of the CPU: no device is waited for."""
+    return 0 if seed is None else int(seed)
+
+
+@torch.library.custom_op("fairseq_rela::attention", mutates_args=())
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Optional[Tensor],
+    column: Optional[Tensor],
+    seed: Optional[Tensor],
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    z = laid_out_like(q, torch.float32)
+    heads, queries, _ = q.shape
+    keys, exact = k.size(1), exact_part(scale)
+    a, b = terms(q, k, row, column)
+    options = block_options("forward", q, k, flags_of(causal, row, dropout))
+    with on(q):
+        forward.forward[(heads * cdiv(queries, options["QUERIES"]),)](
+            q, k, v, a, b, z, drawn(seed), exact, scale / exact * of_kept(dropout), queries, keys,
+            *strides(q, k, v, a, b, z), **options,
+        )  # fmt: skip
+    return z
+
+
+@attention.register_fake
+def _(q, k, v, row, column, seed, causal, scale, dropout):
+    return laid_out_like(q, torch.float32)
+
+
+@torch.library.custom_op("fairseq_rela::attention_gradients", mutates_args=())
+def attention_gradients(
+    dz: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Optional[Tensor],
+    column: Optional[Tensor],
+    seed: Optional[Tensor],
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    dq, dk, dv, da, db = empty_gradients(q, k, v, row)
+    heads, queries, _ = q.shape
+    keys, exact = k.size(1), exact_part(scale)
+    a, b = terms(q, k, row, column)
+    flags = flags_of(causal, row, dropout)
+    number, last_scale = drawn(seed), scale * of_kept(dropout)
+    narrowed, balanced = q.dtype != torch.float32, q.dtype == torch.float16
+    left_dz = q.new_empty(q.shape) if narrowed else dz
+    left_q = q.new_empty(q.shape) if balanced else q
+    left_a = a.new_empty(a.shape, dtype=torch.float32) if balanced and row is not None else a
+    with on(q):
+        options = block_options("query_gradients", q, k, flags)
+        backward.query_gradients[(heads * cdiv(queries, options["QUERIES"]),)](
+            q, k, v, a, b, dz, dq, da, left_q, left_dz, left_a, number, last_scale, queries, keys,
+            *strides(q, k, v, a, b, dz, dq), BALANCED=balanced, NARROWED=narrowed, **options,
+        )  # fmt: skip
+        options = block_options("key_gradients", q, k, flags)
+        backward.key_gradients[(heads * cdiv(keys, options["KEYS"]),)](
+            left_q, k, v, left_a, b, left_dz, dk, dv, db, number,
+            exact, last_scale / exact, last_scale, queries, keys,
+            *strides(left_q, k, v, left_a, b, left_dz, dk, dv), **options,
+        )  # fmt: skip
+    return dq, dk, dv, da, db
+
+
+def empty_gradients(q: Tensor, k: Tensor, v: Tensor, row: Optional[Tensor]) -> Tuple[Tensor, ...]:
+    """Memory for dq, dk, dv, da and db; without a term the last two have no elements."""
+    with_term = 1 if row is not None else 0
+    da, db = (x.new_empty(x.size(0), x.size(1) * with_term, dtype=torch.float32) for x in (q, k))
+    return (*(laid_out_like(x, x.dtype) for x in (q, k, v)), da, db)
+
+
+@attention_gradients.register_fake
+def _(dz, q, k, v, row, column, seed, causal, scale, dropout):
+    return empty_gradients(q, k, v, row)
+
+
+def keep_for_gradients(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:6])
+    ctx.flags = inputs[6:]
+
+
+def differentiate(ctx, dz: Tensor) -> Sequence[Optional[Tensor]]:
+    q, k, v, row, column, seed = ctx.saved_tensors
+    *gradients, da, db = attention_gradients(dz, q, k, v, row, column, seed, *ctx.flags)
+    terms_too = (None, None) if row is None else (da.to(row.dtype), db.to(column.dtype))
+    return (*gradients, *terms_too, None, None, None, None)
+
+
+attention.register_autograd(differentiate, setup_context=keep_for_gradients)
+
+
+@torch.library.custom_op("fairseq_rela::gated_rms_norm", mutates_args=())
+def gated_rms_norm(
+    z: Tensor, gate: Optional[Tensor], gain: Tensor, eps: float, dtype: torch.dtype
+) -> Tuple[Tensor, Tensor]:
+    """z: (rows, d), its rows contiguous. Returns y (rows, d) of `dtype` and 1 / √(mean(z²) + eps) (rows,)."""
+    y, scales = empty_normed(z, dtype)
+    rows, width = z.shape
+    block, warps = norm_tile(width)
+    with on(z):
+        norm.norm_forward[(cdiv(rows, block),)](
+            z, gain if gate is None else gate, gain, y, scales, eps, rows, width, z.stride(0), y.stride(0),
+            GATED=gate is not None, ROWS=block, WIDTH=next_power_of_2(width), num_warps=warps,
+        )  # fmt: skip
+    return y, scales
+
+
+def empty_normed(z: Tensor, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
+    return z.new_empty(z.shape, dtype=dtype), z.new_empty(z.size(0), dtype=torch.float32)
+
+
+@gated_rms_norm.register_fake
+def _(z, gate, gain, eps, dtype):
+    return empty_normed(z, dtype)
+
+
+@torch.library.custom_op("fairseq_rela::gated_rms_norm_gradients", mutates_args=())
+def gated_rms_norm_gradients(
+    dy: Tensor, z: Tensor, gate: Optional[Tensor], gain: Tensor, scales: Tensor
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """dz (rows, d), and dgate and dgain (programs, d), which are still to be added up."""
+    dz, dgate, dgain = empty_norm_gradients(z, gate)
+    rows, width = z.shape
+    block, warps = norm_tile(width)
+    with on(z):
+        norm.norm_backward[(dgain.size(0),)](
+            z, gain if gate is None else gate, gain, dy, scales, dz, dgate, dgain, rows, width,
+            z.stride(0), dy.stride(0), dz.stride(0),
+            GATED=gate is not None, ROWS=block, WIDTH=next_power_of_2(width), num_warps=warps,
+        )  # fmt: skip
+    return dz, dgate, dgain
+
+
+def empty_norm_gradients(z: Tensor, gate: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
+    programs = min(NORM_PROGRAMS, cdiv(z.size(0), norm_tile(z.size(1))[0]))
+    parts = z.new_empty(programs, z.size(1), dtype=torch.float32)
+    return z.new_empty(z.shape), torch.empty_like(parts) if gate is not None else parts.new_empty(0, 0), parts
+
+
+@gated_rms_norm_gradients.register_fake
+def _(dy, z, gate, gain, scales):
+    return empty_norm_gradients(z, gate)
+
+
+def keep_for_norm_gradients(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:3], output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def differentiate_norm(ctx, dy: Tensor, _) -> Sequence[Optional[Tensor]]:
+    z, gate, gain, scales = ctx.saved_tensors
+    dy = dy if dy.stride(1) == 1 else dy.contiguous()
+    dz, dgate, dgain = gated_rms_norm_gradients(dy, z, gate, gain, scales)
+    return dz, None if gate is None else dgate.sum(0).to(gate.dtype), dgain.sum(0).to(gain.dtype), None, None
+
+
+gated_rms_norm.register_autograd(differentiate_norm, setup_context=keep_for_norm_gradients)

@@ -1,0 +1,94 @@
+"""fairseq's Transformer layers with a row of the catalog in each attention (paper, Section 4)."""
+
+from typing import Dict
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
+from fairseq_rela.models.threshold_flags import threshold_setting
+from fairseq_rela.models.topk_flag import kept_scores
+
+# fairseq 0.12.2 keeps a second copy of an encoder layer's parameters, for a fused softmax layer
+FUSED_COPIES = tuple(f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias"))
+
+
+class RelaEncoderLayer(TransformerEncoderLayerBase):
+    """An encoder layer whose self-attention is `--encoder-attn`."""
+
+    # fairseq 0.12.2 computes softmax in evaluation, in one fused call, where this is true; as a
+    # constant it also keeps TorchScript from compiling that call
+    __constants__ = ("BT_version",)
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.BT_version = False
+        self.can_use_fastpath = False
+        for name in FUSED_COPIES:
+            self._parameters.pop(name, None)
+
+    def build_self_attention(self, embed_dim, cfg):
+        return RelaMultiheadAttention(
+            cfg.encoder.attn,
+            embed_dim,
+            cfg.encoder.attention_heads,
+            threshold=threshold_setting(cfg),
+            topk=kept_scores(cfg),
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        # not fairseq 0.12.2's, which fills the copies and turns its fused layer on
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        super().upgrade_state_dict_named(state_dict, name)
+        for copy in FUSED_COPIES:
+            state_dict.pop(f"{name}.{copy}", None)
+
+
+class RelaDecoderLayer(TransformerDecoderLayerBase):
+    """A decoder layer whose self-attention is `--decoder-attn` and whose cross attention is `--cross-attn`."""
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        return RelaMultiheadAttention(
+            cfg.decoder.attn,
+            embed_dim,
+            cfg.decoder.attention_heads,
+            causal=True,
+            threshold=threshold_setting(cfg),
+            topk=kept_scores(cfg),
+            dropout=cfg.attention_dropout,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            self_attention=not cfg.cross_self_attention,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        return RelaMultiheadAttention(
+            cfg.cross_attn,
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            threshold=threshold_setting(cfg),
+            topk=kept_scores(cfg),
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+def wrapped(layer: nn.Module, cfg) -> nn.Module:
+    """As fairseq wraps its own layers: checkpointed activations, then sharded parameters."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
