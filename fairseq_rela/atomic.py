@@ -22,8 +22,15 @@ def write_atomically(path: str, write: Callable[[BinaryIO], Any], replace: bool 
     """Call `write` with an open temporary file, flush it to the disk, then rename it to `path`.
 
     Without `replace`, FileExistsError is raised if `path` exists. Any error removes the temporary file, and leaves
-    what was at `path` as it was.
+    what was at `path` as it was. A link stays, and the file that it names is replaced. A device or a pipe, such as
+    /dev/stdout, is written directly: a rename would put a file in its place.
     """
+    if replace:
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            with _errors_name(path, path), open(path, "wb") as file:
+                write(file)
+            return
+        path = os.path.realpath(path) if os.path.islink(path) else path
     directory, name = os.path.split(path)
     # The name is hidden, and random so that several processes can write into the same directory.
     temporary = os.path.join(directory, f".{uuid.uuid4().hex}{TEMPORARY}")
