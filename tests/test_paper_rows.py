@@ -85,7 +85,7 @@ def test_the_flag_reaches_every_attention(build, batch, flag, k):
 
 
 def test_the_flag_without_top_k_attention_is_refused(build):
-    with pytest.raises(InputError, match="--attn-topk: rela_g does not keep a number of keys; topk does"):
+    with pytest.raises(InputError, match="--attn-topk: rela_g does not use it; choose topk"):
         build("transformer_rela_g", attn_topk=4)
     with pytest.raises(InputError, match="--attn-topk 0: give at least 1"):
         build("transformer_topk", attn_topk=0)

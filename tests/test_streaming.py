@@ -11,7 +11,7 @@ from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import GatedRMSNorm, rms_norm
-from fairseq_rela.attention.streaming import even_side, spans, streaming_attention, tiling
+from fairseq_rela.attention.streaming import equal_side, spans, streaming_attention, tiling
 
 POINTWISE = [name for name, row in ACTIVATIONS.items() if row.pointwise]
 each_activation = pytest.mark.parametrize("name", POINTWISE)
@@ -217,7 +217,7 @@ def test_only_queries_keys_and_values_are_kept():
 
 
 def test_spans_and_tiles():
-    assert [even_side(length, 512) for length in (0, 1, 512, 513, 1025)] == [1, 1, 512, 257, 342]
+    assert [equal_side(length, 512) for length in (0, 1, 512, 513, 1025)] == [1, 1, 512, 257, 342]
     assert [s[1:] for s in spans(10, 4)] == [(0, 4), (4, 8), (8, 10)]
     assert spans(0, 4) == ()
     for heads, queries, keys, causal in [(3, 700, 700, True), (512, 32, 32, False), (1, 1, 9000, False)]:

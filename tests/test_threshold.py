@@ -207,7 +207,7 @@ def test_one_step_by_hand():
         [-2, 0, 2, 7, 0, 7],
     ]
     k[3] = 0  # padding
-    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 0.5, causal=False, own=False)
+    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 0.5, causal=False, self_attention=False)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.9 - 4 / 6)] * 2)
 
 
@@ -217,7 +217,7 @@ def test_what_the_future_hides_does_not_count(causal, zeros):
     threshold = Threshold(1, driven(0.5))
     queries, keys = torch.tensor([[[1.0, 0.0]], [[1.0, 4.0]]]), torch.tensor([[[1.0, 0.0]], [[-1.0, 1.0]]])
     q, k = scored(threshold, queries, keys, 1.0)
-    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 1.0, causal, own=True)
+    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 1.0, causal, self_attention=True)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.5 - zeros)])
 
 
@@ -345,8 +345,8 @@ TARGET_BOUNDS = "give a share of weights above 0 and below 1"
         ("rela_g", {"rela_target_sparsity": 0.9, "rela_sparsity_warmup": "long"}, "--rela-sparsity-warmup long: give"),
         ("rela_g", {"rela_sparsity_warmup": 9}, "--rela-sparsity-warmup goes with --rela-target-sparsity"),
         ("rela_g", {"rela_threshold": 1, "rela_target_sparsity": 0.9}, "both set the threshold; give one of them"),
-        ("softmax", {"rela_threshold": "learn"}, "--rela-threshold: softmax has no threshold"),
-        ("entmax15", {"rela_target_sparsity": 0.9}, "--rela-target-sparsity: entmax15 has no threshold"),
+        ("softmax", {"rela_threshold": "learn"}, "--rela-threshold: softmax cannot have a threshold"),
+        ("entmax15", {"rela_target_sparsity": 0.9}, "--rela-target-sparsity: entmax15 cannot have a threshold"),
         ("rela_g_gelu", {"rela_target_sparsity": 0.9}, "weights of rela_g_gelu are not exactly 0"),
         ("rela_g", {"rela_target_sparsity": 0.9, "cross_self_attention": True}, "go with --cross-self-attention"),
     ],

@@ -142,7 +142,7 @@ def _confidence_scores(sets: Tuple[PairSet, PairSet]) -> List[Scores]:
 
 def _penalty(name: str, path: str) -> Dict[int, float]:
     """One of the penalties of every pair of a dump, by id."""
-    return {number: getattr(found, name) for number, found in pair_penalties(path).items()}
+    return {number: getattr(of_pair, name) for number, of_pair in pair_penalties(path).items()}
 
 
 def _baseline(

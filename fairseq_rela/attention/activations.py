@@ -1,8 +1,8 @@
 """From scores to weights: softmax (paper, Equation 1), ReLU (Equation 3) and the activations they are compared with.
 
-A *pointwise* activation computes each weight from its own score and has f(0) = 0, so a masked score is set to 0
-before it. A *rowwise* activation weighs each score against its row. Its rows are distributions over the keys, except
-those of softpick, which may be null. An activation is one line in `ACTIVATIONS`.
+A *pointwise* activation f computes each weight from its own score, and f(0) = 0. To mask a position, its score is set
+to 0 before f. A *rowwise* activation compares each score with the other scores of its row. Its rows are distributions
+over the keys, except those of softpick, which may be null. An activation is one line in the table `ACTIVATIONS`.
 """
 
 import math
@@ -22,7 +22,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 class FromEntmax(nn.Module):
-    """A mapping of the `entmax` package over the last dimension: `sparsemax` or `entmax15`."""
+    """A function of the `entmax` package over the last dimension: `sparsemax` or `entmax15`."""
 
     def __init__(self, name: str):
         super().__init__()
@@ -47,8 +47,10 @@ TOPK = 8  # how many scores of a row top-k attention keeps, unless a flag says o
 
 
 class TopK(nn.Module):
-    """Softmax over the k largest scores of a row; the other weights are 0 (Zhao et al., 2019, explicit sparse
-    Transformer). Scores that equal the k-th largest are kept too."""
+    """Softmax over the k largest scores of a row. The other weights are 0.
+
+    From the explicit sparse Transformer (Zhao et al., 2019). Scores that equal the k-th largest are kept too.
+    """
 
     def __init__(self, k: int = TOPK):
         super().__init__()
@@ -86,9 +88,9 @@ class Softpick(nn.Module):
 
 
 class InPlace(NamedTuple):
-    """A pointwise activation whose derivative follows from the weights, so that they may overwrite the scores.
+    """A faster form of a pointwise activation whose derivative can be computed from the weights alone.
 
-    Where a weight is 0, its derivative is 0 too.
+    The scores are then not needed again, so the weights overwrite them. Where a weight is 0, its derivative is 0 too.
     """
 
     forward: Callable[[Tensor], Tensor]  # scores → weights, in the memory of the scores
@@ -102,8 +104,8 @@ class Activation(NamedTuple):
     pointwise: bool
     distribution: bool = False  # each row sums to 1
     exact_zeros: bool = False  # some weights are exactly 0, so their share can be driven to a target
-    in_place: Optional[InPlace] = None  # only for speed
-    takes_k: bool = False  # `build` takes the number of scores that a row keeps
+    in_place: Optional[InPlace] = None  # the same function, faster; optional
+    takes_k: bool = False  # `build` takes one argument: how many scores of a row to keep
 
 
 RELU = InPlace(torch.relu_, lambda grad, weights: torch.ops.aten.threshold_backward(grad, weights, 0, grad_input=grad))

@@ -1,4 +1,4 @@
-"""The attentions there are: one row each, most of them rows of the paper's Table 1."""
+"""The table of attentions, `CATALOG`: one row each. Most of them are rows of the paper's Table 1."""
 
 from typing import NamedTuple, Optional
 
@@ -7,14 +7,13 @@ from fairseq_rela.kinds import KINDS as KINDS  # importable from here too
 
 
 class Attention(NamedTuple):
-    """One row: names in `activations.ACTIVATIONS` and `norms.NORMS`, what is done to queries and keys (`centring`),
-    and the row of Table 1 it is, if it is one."""
+    """One row of the catalog."""
 
-    activation: str
-    norm: str
-    table1_row: Optional[int] = None
-    centred: bool = False  # keys are centred over the positions that the query sees
-    unit: bool = False  # every head's query and key has the root mean square 1
+    activation: str  # a name in `activations.ACTIVATIONS`
+    norm: str  # a name in `norms.NORMS`
+    table1_row: Optional[int] = None  # its row in the paper's Table 1; None if it is not there
+    centred: bool = False  # the keys are centred over the positions that the query sees; see `centring`
+    unit: bool = False  # every head's query and key is scaled to the root mean square 1; see `centring`
 
 
 CATALOG = {
@@ -36,7 +35,7 @@ CATALOG = {
 
 
 def attention(name: str) -> Attention:
-    """The row of that name."""
+    """The row of that name. InputError if there is none."""
     try:
         return CATALOG[name]
     except KeyError:

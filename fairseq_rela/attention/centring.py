@@ -1,17 +1,17 @@
-"""Centred keys, and queries and keys of one size (ours; the paper has neither).
+"""Centred keys, and queries and keys scaled to one size. Both are additions of ours: the paper has neither.
 
 Softmax does not change when all scores of a row move together: softmax(s + c) = softmax(s). ReLU does. With k̄ the
 mean of the keys that a query sees, a score is q·k_j = q·(k_j − k̄) + q·k̄. The second part is the same for every key
 of the row. In ReLA it switches the whole head on or off before the head has learnt to choose between keys.
-Centring takes that part out and puts a learnt one in its place, the bias of the key projection:
+Centring removes that part. The bias of the key projection, which is learnt, takes its place:
 
     k_j ← k_j − k̄ + b_k          so that s_j = q·(k_j − k̄) + q·b_k
 
 The term q·b_k is a threshold that depends on the query, so a head can still attend to nothing. There is no new
 parameter. The mean is over the keys that a query sees: never over padding, and never over the future.
 
-A row may also give every head's query and key the same size, before the keys are centred: x ← x / RMS(x). Then the
-scores cannot grow without end.
+A row of the catalog may also scale every head's query and key to the same size, before the keys are centred:
+x ← x / RMS(x). Then the scores cannot grow without limit.
 
 Where all queries see the same keys, the keys themselves are centred. Where each query has its own mean k̄_t, the same
 scores come from one more column of queries and keys: q_t·(k_j − k̄_t + b_k) = [q_t, q_t·(b_k − k̄_t)] [k_j, 1]ᵀ.
@@ -29,9 +29,9 @@ from fairseq_rela.attention.activations import at_least_float32
 
 
 class UnitSize(torch.autograd.Function):
-    """x r with r = 1 / √(mean(x²) + eps), and its gradient written out: dx = r (dy − y mean(dy ⊙ y)).
+    """y = x r with r = 1 / √(mean(x²) + eps), and its gradient written out: dx = r (dy − y mean(dy ⊙ y)).
 
-    Autograd would pass over all of x more than twice as often.
+    It is written out for speed: autograd would read and write all of x more than twice as often.
     """
 
     @staticmethod
@@ -53,7 +53,7 @@ class UnitSize(torch.autograd.Function):
 
 
 def unit_size(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """x / √(mean(x²) + eps) over the last dimension: every head's vector gets the root mean square 1."""
+    """x / √(mean(x²) + eps) over the last dimension: the root mean square of every head's vector becomes 1."""
     if not torch.jit.is_scripting() and torch.is_grad_enabled():
         return UnitSize.apply(x, eps)
     wide = at_least_float32(x)
@@ -61,7 +61,7 @@ def unit_size(x: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def common_mean(k: Tensor, padding: Optional[Tensor]) -> Tensor:
-    """The mean (1, N, H, d_h) of keys (S, N, H, d_h) that are not padding (N, S)."""
+    """The mean (1, N, H, d_h) of the keys (S, N, H, d_h) of each sentence. `padding` (N, S) is true where to skip."""
     wide = at_least_float32(k)
     if padding is None:
         return wide.mean(0, keepdim=True)
@@ -72,7 +72,7 @@ def common_mean(k: Tensor, padding: Optional[Tensor]) -> Tensor:
 
 
 def running_mean(k: Tensor, padding: Optional[Tensor]) -> Tensor:
-    """For every position t the mean of keys 0 … t: (S, N, H, d_h) → (S, N, H, d_h)."""
+    """For every position t the mean of keys 0 … t without padding: (S, N, H, d_h) → (S, N, H, d_h)."""
     wide = at_least_float32(k)
     if padding is None:
         count = torch.arange(1, k.size(0) + 1, dtype=wide.dtype, device=k.device).view(-1, 1, 1, 1)
@@ -83,7 +83,7 @@ def running_mean(k: Tensor, padding: Optional[Tensor]) -> Tensor:
 
 
 def running_sum(x: Tensor, block: int = 64) -> Tensor:
-    """`x.cumsum(0)`. On a CPU, where torch's is slow over the first dimension, by products with a triangle of ones."""
+    """`x.cumsum(0)`. On a CPU it multiplies by a triangle of ones, because torch's own is slow over dimension 0."""
     if x.device.type != "cpu":
         return x.cumsum(0)
     triangle = torch.ones(min(block, len(x)), min(block, len(x)), dtype=x.dtype).tril()
@@ -95,7 +95,7 @@ def running_sum(x: Tensor, block: int = 64) -> Tensor:
 
 
 def visible_mean(k: Tensor, padding: Optional[Tensor], hidden: Tensor) -> Tensor:
-    """For every query t the mean of the keys it sees, where `hidden` (T, S) is false: → (T, N, H, d_h)."""
+    """For every query t the mean of the keys that it sees, (T, N, H, d_h). `hidden` (T, S) is true elsewhere."""
     wide = at_least_float32(k)
     visible = (~hidden).to(wide.dtype)
     if padding is None:
@@ -109,10 +109,10 @@ def visible_mean(k: Tensor, padding: Optional[Tensor], hidden: Tensor) -> Tensor
 
 
 def mean_so_far(k: Tensor, padding: Optional[Tensor], saved: Dict[str, Optional[Tensor]]) -> Tensor:
-    """The mean (1, N, H, d_h) of the keys of earlier steps and of these, (S, N, H, d_h).
+    """The mean (1, N, H, d_h) over the keys of earlier decoding steps and the new keys `k` (S, N, H, d_h).
 
-    `saved` keeps their sum (N, H, d_h) and their number (N, 1, 1) for the next step. The sentence comes first, so that
-    fairseq reorders both with the beam.
+    `saved` is the incremental state of the attention. It keeps the sum of all keys so far (N, H, d_h) and their number
+    (N, 1, 1) for the next step. Sentences are the first dimension, so fairseq reorders both with the beam.
     """
     wide = at_least_float32(k)
     if padding is None:
@@ -129,27 +129,30 @@ def mean_so_far(k: Tensor, padding: Optional[Tensor], saved: Dict[str, Optional[
 
 
 def _present(padding: Tensor, like: Tensor) -> Tensor:
-    """(N, S) → (S, N, 1, 1), of the type of `like`: 1 where there is a key, 0 where there is padding."""
+    """(N, S) → (S, N, 1, 1) in the dtype of `like`: 1 where there is a key, 0 where there is padding."""
     return (~padding).t().unsqueeze(2).unsqueeze(3).to(like.dtype)
 
 
 def centred(k: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
     """k_j − k̄ + b_k: keys (S, N, H, d_h) with one mean (1, N, H, d_h) for all queries."""
-    return k - _taken_out(mean, bias).to(k.dtype)
+    return k - _mean_without_bias(mean, bias).to(k.dtype)
 
 
-def shift(q: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """q_t·(b_k − k̄_t) (T, B, H, 1): the column of queries (T, B, H, d_h) for means (T or 1, B, H, d_h)."""
-    return -(at_least_float32(q) * _taken_out(mean, bias)).sum(-1, keepdim=True)
+def centring_column(q: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """q_t·(b_k − k̄_t) (T, B, H, 1): the further column of queries (T, B, H, d_h) whose means of keys are `mean`.
+
+    The means are (T, B, H, d_h), or (1, B, H, d_h) in a step of decoding.
+    """
+    return -(at_least_float32(q) * _mean_without_bias(mean, bias)).sum(-1, keepdim=True)
 
 
-def _taken_out(mean: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """k̄ − b_k (…, H, d_h)"""
+def _mean_without_bias(mean: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """k̄ − b_k (…, H, d_h)."""
     return mean if bias is None else mean - bias.view(mean.size(2), -1)
 
 
 def with_columns(x: Tensor, columns: List[Tensor]) -> Tensor:
-    """x (T, B, H, d_h) with further columns (…, H or 1, 1): (T, B, H, d_h + columns)."""
+    """x (T, B, H, d_h) with further columns, each (…, H or 1, 1), appended: (T, B, H, d_h + number of columns)."""
     if len(columns) == 0:
         return x
     shape = [x.size(0), x.size(1), x.size(2), 1]

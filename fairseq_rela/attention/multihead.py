@@ -1,4 +1,4 @@
-"""Multi-head attention with any row of the catalog, in the place of fairseq's (paper, Section 4).
+"""Multi-head attention with any row of the catalog. It takes the place of fairseq's (paper, Section 4).
 
     scores  s = (X Wq)(Y Wk)ᵀ / √d_h        per head, T × S; the keys may be centred, see `centring`
     weights α = act(s), masked positions exactly 0        or act(s − θ), see `threshold`
@@ -23,14 +23,15 @@ from fairseq_rela.attention.scored import ScoredAttention
 
 
 class RelaMultiheadAttention(ScoredAttention):
-    """fairseq's `MultiheadAttention`: its projections, its incremental state, their names. Only `forward` is ours.
+    """fairseq's `MultiheadAttention` with a `forward` of our own.
 
-    fairseq's `forward` calls `F.multi_head_attention_forward`, which always computes softmax. Nothing here calls it.
+    Projections, incremental state and the names of parameters are fairseq's. Its `forward` is not used, because it
+    calls `F.multi_head_attention_forward`, which always computes softmax.
     """
 
     __constants__ = (*ScoredAttention.__constants__, "LEAST")
 
-    # float32's least finite number; rowwise scores are never narrower
+    # The lowest finite number of float32. Rowwise activations always compute in float32 or float64.
     LEAST = -3.4028234663852886e38
 
     def forward(
@@ -46,14 +47,17 @@ class RelaMultiheadAttention(ScoredAttention):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """fairseq's interface.
+        """The output and, if they are asked for, the weights. The arguments are those of fairseq's attention.
 
         Args:
-            query: (T, B, d); key, value: (S, B, d), or None once `static_kv` are cached
+            query: (T, B, d)
+            key, value: (S, B, d). None in self-attention, or once `static_kv` has cached them
             key_padding_mask: (B, S), true where a key is padding
-            attn_mask: (T, S), additive (blocked at −1e4 or less) or boolean (blocked where true)
-            need_weights, need_head_weights: also return the weights, (B, T, S) mean over heads or (H, B, T, S)
-            before_softmax: fairseq's; there need be no softmax here
+            attn_mask: (T, S), additive (−1e4 or less hides a key) or boolean (true hides a key). In a causal attention
+                any square mask means "no future", and its values are not read
+            need_weights: also return the mean of the weights over heads, (B, T, S)
+            need_head_weights: also return the weights of every head, (H, B, T, S)
+            before_softmax: not supported, because there may be no softmax
 
         Returns: output (T, B, d), weights or None
         """
@@ -85,7 +89,8 @@ class RelaMultiheadAttention(ScoredAttention):
         dropped = self.dropout_module(weights).view(-1, beam * tgt_len, src_len)
         v = v.view(-1, src_len, self.head_dim)
         if self.normed and (v.dtype == torch.float16 or v.dtype == torch.bfloat16):
-            # weights are unbounded: their sum over many keys passes float16's 65,504 and bfloat16's 8 bits
+            # Weights are unbounded. Their sum over many keys can exceed 65,504, the largest float16, and is rounded to
+            # 8 bits in bfloat16.
             heads = product32(dropped, v)
         else:
             heads = torch.bmm(dropped, v)
@@ -100,7 +105,7 @@ class RelaMultiheadAttention(ScoredAttention):
 
     @torch.jit.unused
     def _streams(self, attn_mask: Optional[Tensor]) -> bool:
-        """Whether streaming attention can compute this: weights are pointwise, and the only mask is the future's."""
+        """Whether it can be computed by tiles: the activation is pointwise, and only the future may be masked."""
         return self.pointwise and (attn_mask is None or self._hides_future(attn_mask))
 
     def _hides_future(self, attn_mask: Tensor) -> bool:
@@ -110,7 +115,7 @@ class RelaMultiheadAttention(ScoredAttention):
     def _streamed(
         self, query: Tensor, key: Optional[Tensor], value: Optional[Tensor], padding: Optional[Tensor], causal: bool
     ) -> Tensor:
-        """The output (T, B, d) where no weights are asked for. The weights are never all in memory."""
+        """The output (T, B, d) without the weights. They are computed by tiles and are never all in memory."""
         if self.self_attention:
             key = value = query
         assert key is not None and value is not None
@@ -120,9 +125,9 @@ class RelaMultiheadAttention(ScoredAttention):
         k = self._scored_keys(k, padding, own_mean=causal)
         if padding is not None:
             padding = padding.t().unsqueeze(-1).unsqueeze(-1)
-            kept = self.unit and not self.centred  # then `unit_size` needs k once more, as it is
-            if ACTIVATIONS[self.activation_name].in_place is not None and not kept:  # a weight of 0 has a gradient of 0
-                k.detach().masked_fill_(padding, 0.0)
+            k_is_saved = self.unit and not self.centred  # the gradient of `unit_size` needs k unchanged
+            if ACTIVATIONS[self.activation_name].in_place is not None and not k_is_saved:
+                k.detach().masked_fill_(padding, 0.0)  # autograd need not know: where a weight is 0, its gradient is 0
             else:
                 k = k.masked_fill(padding, 0.0)
         q, k = self._by_head(self._scored_queries(query, mean)), self._by_head(k)
@@ -143,11 +148,15 @@ class RelaMultiheadAttention(ScoredAttention):
         static_kv: bool,
         hidden: Optional[Tensor],
     ) -> Tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]:
-        """Keys (N, H, S, w) and values (N, H, S, d_h) of all there is to attend to, its padding (N, S), and the mean of
-        the keys (T or 1, N, H, d_h) where each query of a centred row has its own.
+        """Everything there is to attend to, from earlier decoding steps and from this one.
 
-        What was projected in earlier steps comes from the incremental state and stays there.
-        A pointwise activation needs no padding mask after this: a padded key is the zero vector.
+        Keys and values of earlier steps are read from the incremental state, and the new ones are saved there.
+
+        Returns:
+            keys (N, H, S, w)
+            values (N, H, S, d_h)
+            padding (N, S). None for a pointwise activation, for which padded keys are set to the zero vector here
+            mean of the keys (T or 1, N, H, d_h), if each query of a centred row has its own; else None
         """
         saved: Dict[str, Optional[Tensor]] = {}
         if incremental_state is not None:
@@ -172,7 +181,7 @@ class RelaMultiheadAttention(ScoredAttention):
             k = torch.cat([past_k, k], dim=2)
             v = torch.cat([past_v, v], dim=2)
         elif static_kv and incremental_state is not None:
-            k, v = k.contiguous(), v.contiguous()  # copied once, read at every step
+            k, v = k.contiguous(), v.contiguous()  # copied once here, because every later step reads them
         if incremental_state is not None:
             saved["prev_key"] = k
             saved["prev_value"] = v
@@ -188,17 +197,17 @@ class RelaMultiheadAttention(ScoredAttention):
         padding: Optional[Tensor],
         searching: bool,
     ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """What is to be projected to keys and values, (S, N, d), and its padding (N, S).
+        """The inputs of the key and value projections, (S, N, d) each, and their padding (N, S).
 
-        In a beam search every hypothesis brings the same encoder output. It is kept once per sentence.
+        In beam search all hypotheses of a sentence have the same encoder output. Only one copy per sentence is kept.
         """
         if self.self_attention:
             key, value = query, query
         assert key is not None and value is not None
         if padding is not None:
-            # TorchScript's stand-in for None has no dimension
+            # In TorchScript fairseq passes a tensor without dimensions instead of None.
             padding = None if padding.dim() == 0 else padding.to(torch.bool)
-        # the beam size of the last search stays set when training goes on, hence `searching`
+        # `beam_size` keeps its value after a search, also when training continues. Hence the check of `searching`.
         beam = self.beam_size if searching and self.encoder_decoder_attention else 1
         if beam > 1 and key.size(1) == query.size(1):
             key = key[:, ::beam]
@@ -208,7 +217,7 @@ class RelaMultiheadAttention(ScoredAttention):
         return key, value, padding
 
     def _weights(self, scores: Tensor, attn_mask: Optional[Tensor], padding: Optional[Tensor]) -> Tensor:
-        """act(scores) with blocked positions exactly 0; scores (N, H, beam, T, S)."""
+        """act(scores) with hidden positions exactly 0. Scores and weights are (N, H, beam, T, S)."""
         blocked = hidden_by(attn_mask)
         if attn_mask is not None and attn_mask.dtype != torch.bool:
             scores = scores + attn_mask
@@ -222,6 +231,6 @@ class RelaMultiheadAttention(ScoredAttention):
         scores32 = at_least_float32(scores)
         if blocked is None:
             return self.activation(scores32).to(scores.dtype)
-        # the least finite number, not −inf: a row with nothing to see must come out null, not NaN
+        # The lowest finite number, not −inf: a row that sees nothing must become null, not NaN.
         scores32 = scores32.masked_fill(blocked, self.LEAST)
         return self.activation(scores32).masked_fill(blocked, 0.0).to(scores.dtype)

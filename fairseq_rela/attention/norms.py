@@ -1,8 +1,8 @@
 """The norm over the concatenated heads, which stabilises unbounded weights (paper, Section 4, Equations 4 and 5).
 
-A norm maps heads (…, d) to (…, d). It computes in float32 where the model is in half precision, because weights are
-not bounded by 1, and so neither are the heads. A norm has no bias: it maps 0 to 0, so a query that attends to nothing
-gives nothing. A norm is one line in `NORMS`.
+A norm maps heads (…, d) to (…, d). It computes in float32 if the model is in half precision, because the weights, and
+so the heads, are not bounded. A norm has no bias: it maps 0 to 0, so a query that attends to nothing gives nothing. A
+norm is one line in the table `NORMS`.
 """
 
 import math
@@ -30,7 +30,7 @@ else:
 
 
 def uniform_(vector: Tensor, fan: int) -> Tensor:
-    """Fill a vector from U(−√(3/fan), √(3/fan)), which has the variance 1/fan: Xavier's initialisation."""
+    """Fill a vector from U(−√(3/fan), √(3/fan)), whose variance is 1/fan: Xavier's initialisation."""
     bound = math.sqrt(3.0 / fan)
     return nn.init.uniform_(vector, -bound, bound)
 
@@ -51,7 +51,7 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """LayerNorm(z) = (z − mean(z)) / √(var(z) + 1e-5) ⊙ g; no bias, so that 0 stays 0."""
+    """LayerNorm(z) = (z − mean(z)) / √(var(z) + 1e-5) ⊙ g. It has no bias, so that 0 stays 0."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -63,15 +63,15 @@ class LayerNorm(nn.Module):
 
 
 class GatedRMSNorm(torch.autograd.Function):
-    """σ(w ⊙ z) ⊙ RMSNorm(z) with its gradient written out, some rows at a time.
+    """σ(w ⊙ z) ⊙ RMSNorm(z) with its gradient written out, computed some rows at a time.
 
-    Autograd would pass over all of z once for every operation, and keep the result of each.
+    It is written out for speed: autograd would read all of z once for every operation, and keep each result.
 
         n = z r      r = 1 / √(mean(z²) + eps)      σ = σ(w ⊙ z)      t = dy ⊙ σ ⊙ n ⊙ g
         dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
     """
 
-    ELEMENTS = 2**17  # at a time on a CPU: 512 kB of float32 stay in its cache; a GPU takes all at once
+    ELEMENTS = 2**17  # computed at a time on a CPU: 512 kB of float32 fit into its cache. A GPU takes all at once
 
     @staticmethod
     def parts(*tensors: Tensor) -> Iterable[Tuple[Tensor, ...]]:
@@ -131,7 +131,7 @@ def gated_rms_norm(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
 class Gated(nn.Module):
     """σ(w ⊙ z) ⊙ norm(z) (paper, Equation 5): the gate sees the scale that the norm removes.
 
-    The paper does not say how w begins. As in the authors' code, it is drawn from U(−√(3/d), √(3/d)).
+    The paper does not say how w is initialised. As in the authors' code, it is drawn from U(−√(3/d), √(3/d)).
     """
 
     def __init__(self, width: int, norm: nn.Module):
@@ -141,7 +141,7 @@ class Gated(nn.Module):
 
     def forward(self, heads: Tensor) -> Tensor:
         z = at_least_float32(heads)
-        if not torch.jit.is_scripting():  # which does not take a Python autograd function
+        if not torch.jit.is_scripting():  # TorchScript cannot call a Python autograd function
             norm = self.norm
             if isinstance(norm, RMSNorm):
                 return gated_rms_norm(z, self.gate.to(z.dtype), norm.gain.to(z.dtype), norm.EPS)
@@ -151,9 +151,9 @@ class Gated(nn.Module):
 def keep_columns(norm: nn.Module, columns: Tensor) -> None:
     """Prune a norm with its heads: keep these columns of its gain and its gate.
 
-    RMSNorm divides by the mean over all columns, so its gain grows by √(d / columns left). Then the kept columns get
-    what they got before from heads whose other columns are 0. LayerNorm has no such factor, because its own mean
-    moves too: it normalises over what is left.
+    RMSNorm divides by the root mean square over all columns, so its gain is multiplied by √(d / number of columns
+    kept). The kept columns then come out as they did before with the other columns set to 0. LayerNorm has no such
+    factor, because its mean changes too. It normalises over the columns that are left.
     """
     for part in norm.modules():
         for name, vector in list(part.named_parameters(recurse=False)):
@@ -163,8 +163,8 @@ def keep_columns(norm: nn.Module, columns: Tensor) -> None:
             setattr(part, name, nn.Parameter(kept, requires_grad=vector.requires_grad))
 
 
-# name → (d, d_h) → the norm. The paper draws the gain of ReLA-i from U(−√(3/d_h), √(3/d_h)), its footnote 4; here the
-# gain has the width d of the concatenated heads.
+# name → function from (d, d_h) to the norm. The paper draws the gain of ReLA-i from U(−√(3/d_h), √(3/d_h)) (its
+# footnote 4). Here the gain has the width d of the concatenated heads.
 NORMS: Dict[str, Callable[[int, int], nn.Module]] = {
     "none": lambda width, head: nn.Identity(),
     "rmsnorm": lambda width, head: RMSNorm(width),

@@ -1,4 +1,4 @@
-"""Pointwise attention where no weights are asked for: by GPU kernels where they can, else by tiles."""
+"""Pointwise attention that returns no weights: by the GPU kernels where they can be used, else by tiles."""
 
 import functools
 from typing import Callable
@@ -23,8 +23,8 @@ def pointwise_attention(
 
     Args:
         activation: its name in `ACTIVATIONS`
-        q: (N, T, w); k: (N, S, w); v: (N, S, d_h). What is wider than d_h are further columns of the scores. One such
-            column is a term of its own for the kernels, because a width of d_h + 1 would be padded to 2 d_h
+        q: (N, T, w); k: (N, S, w); v: (N, S, d_h). If w is more than d_h, the rest are further columns. One such column
+            is given to the kernels as a separate term, because they would pad a width of d_h + 1 to 2 d_h
         causal: query t sees keys 0 … t only
         dropout: the probability of dropping a weight
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def product32(a: Tensor, b: Tensor) -> Tensor:
-    """The batched matrix product in float32, also where autocast would take it back to half precision."""
+    """The batched matrix product in float32, even under autocast, which would use half precision."""
     if torch.jit.is_scripting():
         return torch.bmm(a.float(), b.float())
     else:
@@ -15,26 +15,28 @@ def product32(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Projection(nn.Linear):
-    """A linear layer that computes few rows, as a step of beam search has, as W xᵀ: on a CPU torch gives that to
-    all its threads, and x Wᵀ to one."""
+    """A linear layer that is faster for few rows on a CPU, as in a step of beam search.
+
+    It computes W xᵀ, for which torch uses all its threads. For x Wᵀ with few rows torch uses one thread.
+    """
 
     FEW = 8
 
     @classmethod
     def of(cls, layer: nn.Module) -> nn.Module:
-        """The same layer with the same parameters; quantisation noise, which hooks into a layer, is left alone."""
+        """The same layer with the same parameters. A layer with hooks (quantisation noise) is returned as it is."""
         if type(layer) is not nn.Linear or layer.bias is None or layer._forward_pre_hooks:
             return layer
-        made = cls(1, 1)
-        made.in_features, made.out_features = layer.in_features, layer.out_features
-        made.weight, made.bias = layer.weight, layer.bias
-        return made
+        projection = cls(1, 1)
+        projection.in_features, projection.out_features = layer.in_features, layer.out_features
+        projection.weight, projection.bias = layer.weight, layer.bias
+        return projection
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.jit.is_scripting():
             few = x.numel() <= self.FEW * self.in_features and x.device.type == "cpu"
             if few and torch.get_num_threads() > 1 and not torch.is_grad_enabled():
                 rows = x.reshape(-1, self.in_features)
-                made = torch.addmm(self.bias.unsqueeze(1), self.weight, rows.t()).t().contiguous()
-                return made.view(x.shape[:-1] + (self.out_features,))
+                output = torch.addmm(self.bias.unsqueeze(1), self.weight, rows.t()).t().contiguous()
+                return output.view(x.shape[:-1] + (self.out_features,))
         return F.linear(x, self.weight, self.bias)

@@ -1,6 +1,7 @@
 """The queries and keys whose products are the scores, for any row of the catalog.
 
-Projected, of one size, centred, and with the columns of a threshold: whatever the row asks for.
+They are projected. Where the row asks for it, they are also scaled to one size, centred, and extended by the columns
+of a threshold. `multihead` computes the scores and all that follows.
 Shapes: T queries, S keys, B hypotheses, N sentences, H heads of width d_h; w = d_h plus the further columns.
 """
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from fairseq_rela.attention.activations import ACTIVATIONS, TOPK
 from fairseq_rela.attention.catalog import attention
-from fairseq_rela.attention.centring import centred, common_mean, shift, unit_size, with_columns
+from fairseq_rela.attention.centring import centred, centring_column, common_mean, unit_size, with_columns
 from fairseq_rela.attention.norms import NORMS, keep_columns
 from fairseq_rela.attention.projection import Projection
 from fairseq_rela.attention.threshold import Threshold, ThresholdSetting
@@ -20,7 +21,7 @@ from fairseq_rela.errors import InputError
 
 
 class ScoredAttention(MultiheadAttention):
-    """fairseq's attention with the parts of a row of the catalog. `multihead` computes with them."""
+    """fairseq's attention with the activation, norm and threshold of a row of the catalog. It has no `forward` yet."""
 
     __constants__: Tuple[str, ...] = ("pointwise", "normed", "centred", "unit", "causal")
 
@@ -37,10 +38,11 @@ class ScoredAttention(MultiheadAttention):
         """
         Args:
             name: a row of the catalog
-            causal: a square `attn_mask` hides the future, as in the self-attention of decoders. Its values are not
-                read, because that would synchronise the GPU, and because it is large for a long text
-            threshold: subtracted from the scores where the activation is pointwise
-            topk: how many scores of a row the attention `topk` keeps
+            causal: a square `attn_mask` means that query t sees keys 0 … t only, as in the self-attention of a decoder.
+                The mask's values are not read, because that would synchronise the GPU. It need not have any: see
+                `masks.future_mask`. Without a mask every query sees every key
+            threshold: what is subtracted from the scores. Only a pointwise activation has it
+            topk: how many scores of a row the activation `topk` keeps
         """
         row = attention(name)
         if embed_dim % num_heads != 0:
@@ -49,7 +51,7 @@ class ScoredAttention(MultiheadAttention):
             )
         for option in ("add_bias_kv", "add_zero_attn"):
             if options.get(option):
-                raise InputError(f"{option} adds a key of its own, which {name} does not have; leave it out")
+                raise InputError(f"{option}: {name} attention cannot have the key that this adds; leave it out")
         super().__init__(embed_dim, num_heads, **options)
         for place in ("q_proj", "k_proj", "v_proj", "out_proj"):
             setattr(self, place, Projection.of(getattr(self, place)))
@@ -64,26 +66,32 @@ class ScoredAttention(MultiheadAttention):
         self.threshold = Threshold(num_heads, threshold) if threshold is not None and self.pointwise else None
 
     def _projected_keys(self, key: Tensor) -> Tensor:
-        """Keys (S, N, d) → (S, N, H, d_h), projected."""
+        """Inputs (S, N, d) → projected keys (S, N, H, d_h), scaled to one size if the row asks for it."""
         k = self.k_proj(key).view(key.size(0), key.size(1), self.num_heads, -1)
         return unit_size(k) if self.unit else k
 
     def _scored_queries(self, query: Tensor, mean: Optional[Tensor]) -> Tensor:
-        """Queries (T, B, d) → (T, B, H, w): projected, with one column more if each has its own `mean` of the keys
-        (T or 1, B, H, d_h), and one more for a threshold."""
+        """Inputs (T, B, d) → projected queries (T, B, H, w).
+
+        They have one further column if each query has its own `mean` of the keys (T or 1, B, H, d_h), and one for a
+        threshold.
+        """
         q = self.q_proj(query).view(query.size(0), query.size(1), self.num_heads, -1)
         if self.unit:
             q = unit_size(q)
         columns: List[Tensor] = []
         if mean is not None:
-            columns.append(shift(q, mean, self.k_proj.bias))
+            columns.append(centring_column(q, mean, self.k_proj.bias))
         if self.threshold is not None:
             columns.append(self.threshold.query_column(q, self.scaling))
         return with_columns(q, columns)
 
     def _scored_keys(self, k: Tensor, padding: Optional[Tensor], own_mean: bool) -> Tensor:
-        """Projected keys (S, N, H, d_h) → (S, N, H, w), with the columns that meet those of the queries. Where all
-        queries see the same keys, and so have no mean of their own, a centred row centres the keys here."""
+        """Projected keys (S, N, H, d_h) → (S, N, H, w), with the columns that are multiplied by those of the queries.
+
+        `own_mean` says that each query of a centred row has its own mean of the keys. Otherwise all queries see the
+        same keys, and the keys themselves are centred here.
+        """
         columns: List[Tensor] = []
         if self.centred and own_mean:
             columns.append(torch.ones(1, 1, dtype=k.dtype, device=k.device))
@@ -95,24 +103,24 @@ class ScoredAttention(MultiheadAttention):
 
     @torch.jit.unused
     def _drive_threshold(self, q: Tensor, k: Tensor, scale: float, causal: bool) -> None:
-        # checkpointed activations are computed twice: only the second time has a gradient, and only that one counts
+        # With checkpointed activations `forward` runs twice per update. Only the second run has gradients.
         if self.threshold is not None and self.training and torch.is_grad_enabled():
-            self.threshold.drive(q, k, scale, causal, own=self.self_attention)
+            self.threshold.drive(q, k, scale, causal, self_attention=self.self_attention)
 
     @torch.jit.unused
     def _by_head(self, x: Tensor) -> Tensor:
-        """(S, B, d) or (S, B, H, w) → (B × H, S, w), where it lies in memory"""
+        """(S, B, d) or (S, B, H, w) → (B × H, S, w), a view of the same memory."""
         return x.view(x.size(0), x.size(1) * self.num_heads, -1).transpose(0, 1)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(S, N, d) → (N, H, S, d_h), where it lies in memory"""
+        """(S, N, d) → (N, H, S, d_h), a view of the same memory where that is possible."""
         return x.reshape(x.size(0), x.size(1), self.num_heads, -1).permute(1, 2, 0, 3)
 
     def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]) -> None:
         """fairseq's pruning: keep the heads whose columns [begin, end) are given, in that order.
 
-        Gate, gain and threshold are pruned with the projections. A row with RMSNorm then computes what it computed
-        before with the other heads set to 0.
+        Gate, gain and threshold are pruned with the projections. An attention with RMSNorm then computes what it
+        computed before with the other heads set to 0.
         """
         if not reserve_head_index:
             raise InputError("no head is kept; keep at least one head of each attention")

@@ -2,15 +2,15 @@
 
     heads z = Σ_j f(scale · q k_jᵀ) v_j          over tiles of keys j
 
-Softmax must see a whole row before it can weigh anything. A pointwise f need not: each tile of keys adds
-its part to the heads and is forgotten. There are no row statistics, and nothing is rescaled. For the
-backward pass only q, k, v are kept, and the seed of the dropout; scores are computed again:
+Softmax needs a whole row of scores before it can compute one weight. A pointwise f does not: each tile of keys
+adds its part to the heads and is then dropped. There are no row statistics, and nothing is rescaled. For the
+backward pass only q, k, v and the seed of the dropout are kept. The scores are computed again:
 
     weights  a = f(s)                s = scale · q kᵀ
     dv = aᵀ dz      da = dz vᵀ       ds = da ⊙ f′(s)       dq = scale · ds k      dk = scale · dsᵀ q
 
-Shapes: N heads (of all sentences), T queries, S keys, width d_h. A tile is n heads × t queries × s keys in
-the forward pass and n × s × t in the backward pass, where two of three sums then need no transposed product.
+Shapes: N heads (of all sentences), T queries, S keys, width d_h. A tile is n heads × t queries × s keys in the
+forward pass and n × s × t in the backward pass. There, two of the three sums then need no transposed product.
 """
 
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
@@ -21,33 +21,35 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import InPlace, at_least_float32
 
-# Elements in a tile: on a CPU what stays in its cache, with what the products need beside it.
+# The number of elements in a tile. On a CPU a tile and the inputs of its products fit into the cache.
 CPU_TILE, DEVICE_TILE = 2**18, 2**24
-# Heads in a tile at least, so that two threads have one each.
+# A tile has at least two heads, so that two threads have work.
 FEWEST_HEADS = 2
-# The longest side of a tile, and, where half of a tile on the diagonal is wasted, of a causal one.
+# The longest side of a tile.
 FULL_SIDE = 512
+# The shortest and the longest side of a causal tile: smaller, because half of a tile on the diagonal is wasted.
 CAUSAL_SIDES = (64, 256)
 
 
 class Span(NamedTuple):
-    """Positions start … stop − 1 of one dimension, and which span of it this is."""
+    """Positions start … stop − 1 of one dimension. `number` counts the spans of that dimension from 0."""
 
     number: int
     start: int
     stop: int
 
     def of(self, x: Tensor, dim: int) -> Tensor:
+        """The part of `x` at these positions of dimension `dim`."""
         return x.narrow(dim, self.start, self.stop - self.start)
 
 
-def even_side(length: int, longest: int) -> int:
-    """The side with which as few spans of at most `longest` as will do are of nearly equal size."""
+def equal_side(length: int, longest: int) -> int:
+    """The side that splits `length` into the fewest spans of at most `longest`, all of nearly equal size."""
     return max(1, -(-length // max(1, -(-length // longest))))
 
 
 def spans(length: int, side: int) -> Tuple[Span, ...]:
-    """`length` positions in spans of `side`; the last may be shorter."""
+    """`length` positions, split into spans of `side`. The last one may be shorter."""
     starts = range(0, length, side)
     return tuple(Span(i, start, min(start + side, length)) for i, start in enumerate(starts))
 
@@ -60,25 +62,25 @@ class Tiling(NamedTuple):
     keys: Tuple[Span, ...]
 
     def number(self, heads: Span, queries: Span, keys: Span) -> int:
-        """A number no other tile has."""
+        """A number that no other tile has."""
         return (heads.number * len(self.queries) + queries.number) * len(self.keys) + keys.number
 
 
 def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
-    """Tiles for queries (N, T, d_h) and keys (N, S, d_h), chosen by their shapes and what kind of device it is."""
+    """The tiles for queries (N, T, d_h) and keys (N, S, d_h). They depend on the shapes and the type of device only."""
     queries, keys = q.size(1), k.size(1)
-    if causal:  # the same sides, so that no tile but one on the diagonal holds both past and future
-        rows = columns = even_side(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
+    if causal:  # square tiles, so that only those on the diagonal contain both past and future
+        rows = columns = equal_side(queries, min(max(queries // 4, CAUSAL_SIDES[0]), CAUSAL_SIDES[1]))
     else:
-        rows, columns = even_side(queries, FULL_SIDE), even_side(keys, FULL_SIDE)
+        rows, columns = equal_side(queries, FULL_SIDE), equal_side(keys, FULL_SIDE)
     largest = max(CPU_TILE if q.device.type == "cpu" else DEVICE_TILE, FEWEST_HEADS * rows * columns)
-    # no more than half of what q or k takes: memory is not to be spent on the two tiles of the backward pass
+    # At most half the size of q or k, so that the two tiles of the backward pass take little memory.
     heads = min(largest, max(q.numel(), k.numel()) // 2) // (rows * columns)
     return Tiling(spans(q.size(0), max(1, heads)), spans(queries, rows), spans(keys, columns))
 
 
 class Scratch:
-    """Memory for one tile after another: a contiguous view of the size asked for, its contents left over."""
+    """Memory that is used for one tile after another. A call returns a contiguous view with undefined contents."""
 
     def __init__(self, like: Tensor):
         self.memory = like.new_empty(0)
@@ -90,17 +92,17 @@ class Scratch:
         return self.memory[:size].view(shape)
 
 
-def product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0, more: bool = False) -> Tensor:
-    """out = scale · a b, or, with `more`, out + scale · a b, in the memory of `out`."""
-    if not more and a.size(1) * a.size(2) * b.size(2) < 1000:
-        out.zero_()  # for matrices this small torch 1.12 computes 0 · out, and what is left over may be NaN
-    return torch.baddbmm(out, a, b, beta=1 if more else 0, alpha=scale, out=out)
+def product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0, add: bool = False) -> Tensor:
+    """out = scale · a b, or with `add` out = out + scale · a b, in the memory of `out`."""
+    if not add and a.size(1) * a.size(2) * b.size(2) < 1000:
+        out.zero_()  # for matrices this small torch 1.12 computes 0 · out, and the undefined contents may be NaN
+    return torch.baddbmm(out, a, b, beta=1 if add else 0, alpha=scale, out=out)
 
 
 class Sum:
-    """A sum of matrix products (n, rows, d_h) that ends up in `target`, wherever that lies in memory.
+    """A sum of matrix products (n, rows, d_h) that is written to `target`.
 
-    Torch's batched product is fast only into contiguous memory.
+    If `target` is not contiguous, the sum is computed in `scratch` first: torch's batched product is slow otherwise.
     """
 
     def __init__(self, target: Tensor, scratch: Scratch):
@@ -109,10 +111,12 @@ class Sum:
         self.total = target if target.is_contiguous() else scratch(*target.shape)
 
     def add(self, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-        product(a, b, self.total, scale, more=not self.empty)
+        """Add scale · a b."""
+        product(a, b, self.total, scale, add=not self.empty)
         self.empty = False
 
     def finish(self) -> None:
+        """Write the sum to `target`."""
         if self.empty:
             self.target.zero_()
         elif self.total is not self.target:
@@ -120,7 +124,7 @@ class Sum:
 
 
 class StreamingOptions(NamedTuple):
-    """What is to be computed, of q, k and v: see `streaming_attention`."""
+    """The arguments of `streaming_attention` beside q, k and v, and the seed of its dropout."""
 
     function: Callable[[Tensor], Tensor]
     in_place: Optional[InPlace]
@@ -131,15 +135,19 @@ class StreamingOptions(NamedTuple):
 
 
 class Tiles:
-    """The tiles of one pass: their scores, weights and dropout masks, in memory that each of them uses again."""
+    """Computes one pass, forward or backward, tile by tile. All tiles use the same scratch memory."""
 
     def __init__(self, options: StreamingOptions, plan: Tiling, past: Callable[[Tensor], Tensor], like: Tensor):
-        """`past` keeps of a tile on the diagonal what the queries may see: `Tensor.tril_` where they are its rows."""
+        """
+        Args:
+            past: sets the future to 0 in a tile on the diagonal: `Tensor.tril_` if queries are the rows of a tile,
+                `Tensor.triu_` if they are its columns
+            like: a tensor with the dtype and the device to compute in
+        """
         self.options, self.plan = options, plan
         self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "mask", "heads", "dq", "dk", "dv")}
-        self.kept = (
-            1.0 / (1.0 - options.dropout) if options.dropout < 1 else 0.0
-        )  # what a weight that is kept is scaled by
+        # dropout multiplies the weights that it keeps by this
+        self.kept_scale = 1.0 / (1.0 - options.dropout) if options.dropout < 1 else 0.0
         self.generator = torch.Generator(device=like.device) if options.dropout > 0 else None
         side = plan.queries[0].stop if options.causal and plan.queries else 0
         self.past = past(like.new_ones(side, side))
@@ -149,12 +157,12 @@ class Tiles:
         return not self.options.causal or keys.start < queries.stop
 
     def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> None:
-        """Zero what belongs to keys that come after the query."""
+        """Set a tile to 0 where the key comes after the query."""
         if self.options.causal and queries.number == keys.number:
             tile.mul_(self.past[: tile.size(1), : tile.size(2)])
 
     def mask(self, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
-        """The dropout mask (n, s, t) of a tile, 0 or 1, the same whenever it is asked for; None without dropout."""
+        """The dropout mask (n, s, t) of a tile, 0 or 1. Each call gives the same mask. None without dropout."""
         if self.generator is None:
             return None
         mask = self.scratch["mask"](*(span.stop - span.start for span in (heads, keys, queries)))
@@ -162,7 +170,7 @@ class Tiles:
         return mask.bernoulli_(1.0 - self.options.dropout, generator=self.generator)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """`out` (N, T, d_h): z = f(s) v, summed over tiles of keys."""
+        """Write the heads z = f(s) v to `out` (N, T, d_h)."""
         weigh = self.options.in_place.forward if self.options.in_place else self.options.function
         for heads in self.plan.heads:
             q_n, k_n, v_n = (at_least_float32(heads.of(x, 0)) for x in (q, k, v))
@@ -179,11 +187,11 @@ class Tiles:
                         mask = self.mask(heads, queries, keys)
                         if mask is not None:
                             weights = weights.mul_(mask.transpose(1, 2))
-                        total.add(weights, keys.of(v_n, 1), self.kept)
+                        total.add(weights, keys.of(v_n, 1), self.kept_scale)
                 total.finish()
 
     def backward(self, qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]) -> None:
-        """dq (N, T, d_h), dk and dv (N, S, d_h), from the gradient of the output, `grad` (N, T, d_h)."""
+        """Write dq (N, T, d_h), dk and dv (N, S, d_h) to `gradients`. `grad` (N, T, d_h) is that of the output."""
         for heads in self.plan.heads:
             q, k, v, dz = (at_least_float32(heads.of(x, 0)) for x in (*qkv, grad))
             dq, dk, dv = (heads.of(x, 0) for x in gradients)
@@ -197,15 +205,17 @@ class Tiles:
                         product(k_s, q_t.transpose(1, 2), scores, self.options.scale)
                         self.hide_future(scores, queries, keys)
                         weights, derive = self.differentiated(scores)
-                        da = product(v_s, dz_t.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept)
+                        da = product(
+                            v_s, dz_t.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept_scale
+                        )
                         mask = self.mask(heads, queries, keys)
                         if mask is not None:
                             da.mul_(mask)
                         ds = derive(da)
                         if mask is not None:
                             weights = weights.mul_(mask)
-                        dv_sum.add(weights, dz_t, self.kept)
-                        if self.options.in_place is None:  # else the derivative is 0 where the weight is
+                        dv_sum.add(weights, dz_t, self.kept_scale)
+                        if self.options.in_place is None:  # otherwise the derivative is 0 where the weight is 0
                             self.hide_future(ds, queries, keys)
                         dk_sum.add(ds, q_t, self.options.scale)
                         self.add_to(queries.of(dq, 1), ds.transpose(1, 2), k_s, first=keys.number == 0)
@@ -215,15 +225,18 @@ class Tiles:
                 dq.zero_()
 
     def add_to(self, target: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
-        """target = scale · a b the first time, target + scale · a b later. Every query sees the first tile of keys."""
+        """target = scale · a b the first time, target + scale · a b later.
+
+        The first time is the first tile of keys, which every query sees.
+        """
         if target.is_contiguous():
-            product(a, b, target, self.options.scale, more=not first)
+            product(a, b, target, self.options.scale, add=not first)
         else:
             part = product(a, b, self.scratch["dq"](*target.shape), self.options.scale)
             target.copy_(part) if first else target.add_(part)
 
     def differentiated(self, scores: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """f(s), and the map from its gradient to that of s. Where f has no faster way: by autograd, on this tile."""
+        """f(s), and a function from the gradient of f(s) to that of s. Without `in_place` it is autograd's."""
         if self.options.in_place is not None:
             weights, backward = self.options.in_place.forward(scores), self.options.in_place.backward
             return weights, lambda gradient: backward(gradient, weights)
@@ -234,7 +247,7 @@ class Tiles:
 
 
 class StreamingAttention(torch.autograd.Function):
-    """See `streaming_attention`."""
+    """`streaming_attention` with its gradient."""
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, options: StreamingOptions) -> Tensor:
@@ -269,15 +282,15 @@ def streaming_attention(
     """f(scale · q kᵀ) v of every head, by tiles.
 
     Args:
-        q: (N, T, d_h); k, v: (N, S, d_h); any layout: the result, and each gradient, has that of q (or k, v);
-            q and k may both be wider than v
+        q: (N, T, d_h); k, v: (N, S, d_h). q and k may both be wider than v. Any memory layout: the result is laid out
+            like q, and each gradient like its tensor
         function: a pointwise activation, f(0) = 0
-        in_place: the same, faster
+        in_place: a faster form of the same activation
         causal: query t sees keys 0 … t only
         dropout: the probability of dropping a weight
 
-    Returns: heads (N, T, d_h), in float32 where q is in half precision: weights are unbounded, and so is their sum
+    Returns: heads (N, T, d_h). They are float32 if q is in half precision, because the sum of weights is unbounded
     """
-    # from torch's CPU generator: no device is waited for, and recomputed activations draw the same again
+    # The seed comes from torch's CPU generator, which does not wait for a device. Recomputed activations get it again.
     seed = int(torch.randint(2**31, (1,))) if dropout > 0 else 0
     return StreamingAttention.apply(q, k, v, StreamingOptions(function, in_place, causal, scale, dropout, seed))

@@ -1,12 +1,12 @@
-"""Sparsity under control: weights α = act(s − θ), with a threshold θ for each head.
+"""Thresholds, which control the sparsity: weights α = act(s − θ), with a threshold θ for each head.
 
-θ is *fixed*, *learned* with everything else, or *driven* until a given share of the weights is 0. A driven one is not a
-number but grows with query and key, θ = c ‖q‖ ‖k‖ / √d_h: a weight is 0 unless the cosine between them is above c. A
-number would be outrun: what a threshold takes away, the model gets back by larger scores, and so on without end.
+θ is *fixed*, *learned* with the other parameters, or *driven* until a given share of the weights is 0. A driven
+threshold is not a constant. It grows with query and key, θ = c ‖q‖ ‖k‖ / √d_h, so a weight is 0 unless the cosine of
+query and key is above c. A constant does not work there: the model grows its scores until they pass it.
 
 θ enters as one more column of queries and keys, s − θ = scale · [q, −θ/scale] [k, 1]ᵀ or scale · [q, −c ‖q‖] [k, ‖k‖]ᵀ.
-Whatever computes scores from queries and keys computes these: by tiles, step by step or scripted. A key that is padding
-is the zero vector with its last column too, so its score stays exactly 0, and act(0) = 0, whatever the sign of θ.
+So every way to compute scores from queries and keys supports thresholds: by tiles, step by step, in TorchScript. A key
+that is padding is the zero vector, its further column included. Its score stays exactly 0 for any θ, and act(0) = 0.
 """
 
 import math
@@ -23,7 +23,10 @@ WARMUP = 10000
 
 
 class ThresholdSetting(NamedTuple):
-    """One of: θ itself, `learn`, or the share of weights that is to be 0 after `warmup` updates."""
+    """What the threshold flags ask for: either `value` (θ, or "learn"), or `target` with `warmup`.
+
+    `target` is the share of weights that should be 0 after `warmup` updates.
+    """
 
     value: Union[float, str, None] = None
     target: Optional[float] = None
@@ -31,7 +34,7 @@ class ThresholdSetting(NamedTuple):
 
     @classmethod
     def of(cls, value, target, warmup) -> Optional["ThresholdSetting"]:
-        """What --rela-threshold, --rela-target-sparsity and --rela-sparsity-warmup say; None if they say nothing."""
+        """From the values of --rela-threshold, --rela-target-sparsity, --rela-sparsity-warmup. None without any."""
         if target is None:
             if warmup is not None:
                 raise InputError("--rela-sparsity-warmup goes with --rela-target-sparsity; give that too")
@@ -59,7 +62,10 @@ def _number(flag: str, text) -> float:
 
 
 class Threshold(nn.Module):
-    """`theta` (H,), which is θ or, driven, c; and the columns by which it enters."""
+    """The threshold of one attention module: `theta` (H,), and the columns that it adds to queries and keys.
+
+    `theta` holds θ, or c if the threshold is driven.
+    """
 
     __constants__ = ("driven",)
 
@@ -71,13 +77,12 @@ class Threshold(nn.Module):
         if setting.value == LEARN:
             self.theta = nn.Parameter(torch.zeros(heads))
         else:
-            # a fixed one is a flag, not a weight: --model-overrides can try another on a trained model
+            # A fixed threshold is not saved with the weights, so --model-overrides can set another on a trained model.
             value = 0.0 if setting.value is None else float(setting.value)
             self.register_buffer("theta", torch.full((heads,), value), persistent=self.driven)
         self.updates = 0
-        self.padded_queries: Optional[Tensor] = (
-            None  # (B, T), set by the decoder: fairseq tells attention of padded keys only
-        )
+        # (B, T). The decoder sets it, because fairseq's layers tell attention about padded keys only.
+        self.padded_queries: Optional[Tensor] = None
 
     def _apply(self, fn, *args):
         """Keep buffers in float32: half precision would lose the small steps of a driven θ."""
@@ -87,63 +92,64 @@ class Threshold(nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        for name, value in self.state_dict().items():  # a checkpoint without thresholds is one with θ = 0
+        for name, value in self.state_dict().items():  # a checkpoint without thresholds is loaded as one with θ = 0
             state_dict.setdefault(prefix + name, torch.zeros_like(value))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.jit.unused
     def keep_heads(self, heads: List[int]) -> None:
-        """Prune: keep these heads, in this order."""
+        """Keep only these heads, in this order. The others are pruned."""
         self.heads = len(heads)
         kept = self.theta.detach()[heads]
         self.theta = nn.Parameter(kept) if isinstance(self.theta, nn.Parameter) else kept
 
     def query_column(self, q: Tensor, scale: float) -> Tensor:
-        """What stands beside each head's query (T, B, H, d_h): −θ/scale (H, 1) or −c ‖q‖ (T, B, H, 1)."""
+        """The further column of the queries (T, B, H, d_h): −θ/scale (H, 1), or −c ‖q‖ (T, B, H, 1) if driven."""
         theta = self.theta.view(-1, 1)
         if self.driven:
             return -theta * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
         return -theta / scale
 
     def key_column(self, k: Tensor) -> Tensor:
-        """What stands beside each head's key (S, B, H, d_h): 1 or ‖k‖ (S, B, H, 1)."""
+        """The further column of the keys (S, B, H, d_h): 1 (1, 1), or ‖k‖ (S, B, H, 1) if driven."""
         if self.driven:
             return at_least_float32(k).norm(2, dim=[-1], keepdim=True)
         return torch.ones(1, 1, dtype=k.dtype, device=k.device)
 
-    # --- a driven θ
+    # What follows is for a driven threshold only.
 
-    QUERIES = 256  # at least so many are looked at, or all there are
-    RATE = 0.2
+    QUERIES = 256  # about this many queries of a batch are counted, or all if there are fewer
+    RATE = 0.2  # the size of a step
 
     @torch.jit.unused
     def set_num_updates(self, updates: int) -> None:
-        """fairseq tells its models so before each update."""
+        """fairseq calls this before each update."""
         self.updates = updates
 
     @torch.jit.unused
     def target(self) -> Optional[float]:
-        """The share of weights that is to be 0 at this update: it rises from 0 to the one asked for."""
+        """The share of weights that should be 0 at this update. It rises from 0 to the setting's target."""
         share, warmup = self.setting.target, self.setting.warmup
         return share if share is None or self.updates >= warmup else share * self.updates / warmup
 
     @torch.jit.unused
     @torch.no_grad()
-    def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, own: bool) -> None:
-        """Move c so that the share of zeros gets nearer to the target, by what some queries of this batch show.
+    def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, self_attention: bool) -> None:
+        """Move c so that the share of zeros comes nearer to the target. The zeros of some queries are counted.
 
-        A step down the slope of the pinball loss of the cosines x, E[max(ρ (x − c), (ρ − 1)(x − c))], which is least
-        where a share ρ of them is below c. Its derivative is the share of zeros less ρ, and nothing but c follows it:
+        With ρ the target, it is one step of gradient descent on the pinball loss of the cosines x,
+        E[max(ρ (x − c), (ρ − 1)(x − c))]. Its minimum is where a share ρ of the cosines is below c, and its derivative
+        is the share of zeros minus ρ. Only c is updated by it:
 
             c ← c + RATE · (ρ − share of zeros)
 
-        It is one c for all heads, so that one may stay dense where another is sparse. While ρ still rises, c does not
-        go below 0: what a model learns first, it learns as if nobody drove it.
+        All heads of a layer have the same c, so one head may be dense while another is sparse. As long as ρ rises, c
+        does not go below 0, so at first the model learns as it would without a target.
 
         Args:
-            q: (B × H, T, w), k: (B × H, S, w), whose last columns are those above; padded keys are zeroed
+            q: (B × H, T, w), k: (B × H, S, w), with the further columns. Padded keys are zero vectors
             causal: query t sees keys 0 … t only
-            own: queries and keys are of the same tokens, so that padding is known of both
+            self_attention: queries and keys are the same tokens, so the padding of the keys is that of the queries
         """
         target = self.target()
         if target is None or q.size(1) == 0:
@@ -156,7 +162,7 @@ class Threshold(nn.Module):
         visible = present.unsqueeze(1).expand_as(scores)
         if causal:
             visible = visible & (torch.arange(k.size(1), device=q.device) <= chosen.unsqueeze(1))
-        if own:
+        if self_attention:
             visible = visible & present[:, chosen].unsqueeze(2)
         elif self.padded_queries is not None:
             visible = visible & ~self.padded_queries[:, chosen].repeat_interleave(self.heads, dim=0).unsqueeze(2)

@@ -1,7 +1,7 @@
 """Decoding: beam search by a newly initialised model, against stock fairseq's `transformer` (paper, Table 2, Figure 2).
 
-One sentence of each of --lengths source tokens; every model writes exactly --output-length tokens. `limit` is the
-stock model without attention. Figure 2: --lengths 10 20 40 80 160 320 --plot figure2.png
+The input is one sentence for each of --lengths. Every model writes exactly --output-length tokens. `limit` is the stock
+model without attention. For Figure 2, give --lengths 10 20 40 80 160 320 --plot figure2.png.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[25, 500], metavar="N")
     parser.add_argument("--output-length", type=int, default=50, metavar="N", help="tokens (default: 50)")
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--entmax", action="store_true", help="also against entmax15 and sparsemax")
+    parser.add_argument("--entmax", action="store_true", help="compare with entmax15 and sparsemax too")
     models.add_against(parser)
 
 
@@ -57,10 +57,10 @@ def steps(args: argparse.Namespace) -> int:
     return len(args.lengths)
 
 
-def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
     return [
         f"{r.case}: {args.output_length / r.ours:.1f} tokens a second, stock {args.output_length / r.baseline:.1f}"
-        for r in found
+        for r in measured
         if r.case.count("/") == 1
     ]
 
@@ -68,9 +68,9 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
 def draw(args: argparse.Namespace) -> Callable:
     """The paper's Figure 2: tokens per second by source length, one line per model."""
 
-    def lines(axes, found: List[Result]) -> None:
+    def lines(axes, measured: List[Result]) -> None:
         speeds: Dict[str, List[Tuple[int, float]]] = {}
-        for r in found:
+        for r in measured:
             length, _, name = r.case.partition("/")[2].partition("/")
             if not name:
                 speeds.setdefault(args.attention, []).append((int(length), args.output_length / r.ours))

@@ -1,4 +1,4 @@
-"""What is measured on: the device, its number format, and how to measure there."""
+"""The device and the number format of a measurement, and how to measure time on that device."""
 
 import argparse
 import platform
@@ -11,7 +11,7 @@ from fairseq_rela import __version__
 from fairseq_rela.attention import kernels
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-# rounds before the first that counts: kernels are compiled in the first, clocks rise in the others
+# Rounds that are not counted. Kernels are compiled in the first one, and the clock of a GPU rises in the others.
 WARM_UPS = {"cpu": 1, "cuda": 3}
 CACHE = 256 * 2**20  # bytes, more than the L2 cache of any GPU so far
 
@@ -34,14 +34,14 @@ def warm_ups(device: torch.device) -> int:
 
 
 def flush_cache(device: torch.device) -> None:
-    """Overwrite a GPU's L2 cache, so that no run finds there what another has left."""
+    """Overwrite the L2 cache of a GPU, so that no run finds the data of another one there."""
     if device not in _flushed:
         _flushed[device] = torch.empty(CACHE, dtype=torch.int8, device=device)
     _flushed[device].zero_()
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> float:
-    """How long the run takes: by the clock on a CPU, between two events in its queue on a GPU."""
+    """How long `run` takes. On a CPU by the clock, on a GPU between two events in its queue."""
     if device.type == "cuda":
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.device(device):
@@ -74,7 +74,7 @@ def device_name(device: torch.device) -> str:
 
 
 def description(device: torch.device, dtype: str) -> List[str]:
-    """The lines of a report that say what was measured on."""
+    """The lines of a report that describe the device and the versions of the software."""
     q = torch.empty(1, 1, 64, dtype=DTYPES[dtype], device=device)
     platform_version = torch.version.cuda or getattr(torch.version, "hip", None)
     versions = {

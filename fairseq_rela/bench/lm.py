@@ -1,9 +1,9 @@
 """Language models: time and peak memory of a training step by context length, against stock fairseq's `transformer_lm`.
 
-One sequence of each of --lengths random tokens: forward, backward and optimizer step, or with --mode eval the
-forward pass alone. `limit` is the stock model without attention. Memory is how much a step adds to the peak, of each
-model in a process of its own; it hardly differs from run to run and is measured once. What does not fit into
---memory-limit is shown as "no memory", and not timed. --plot draws both against the context length.
+The input is one sequence of random tokens for each of --lengths. A step is forward, backward and the optimizer's; with
+--mode eval it is the forward pass alone. `limit` is the stock model without attention. Memory is the growth of the peak
+in one step. Each model is measured in a new process, and only once, because it hardly differs from run to run. A model
+that needs more than --memory-limit is shown as "no memory" and is not timed. --plot draws both by context length.
 """
 
 import argparse
@@ -36,19 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def work(attention: str, length: int, how: dict, device: torch.device) -> Callable[[int], Callable[[], None]]:
-    """A function from a number of tokens, at most `length`, to the work to measure, by a newly initialised model."""
-    words = models.dictionary(how["vocabulary"])
-    flags = {"dropout": how["dropout"], "tokens_per_sample": length, "max_target_positions": length}
-    model = models.build_lm(attention, how["size"], words, **flags).to(device, DTYPES[how["dtype"]])
+def work(attention: str, length: int, setting: dict, device: torch.device) -> Callable[[int], Callable[[], None]]:
+    """A function that takes a number of tokens, at most `length`, and returns the step to measure on so many tokens."""
+    words = models.dictionary(setting["vocabulary"])
+    flags = {"dropout": setting["dropout"], "tokens_per_sample": length, "max_target_positions": length}
+    model = models.build_lm(attention, setting["size"], words, **flags).to(device, DTYPES[setting["dtype"]])
 
-    def on(length: int) -> Callable[[], None]:
-        batch, target = models.text(length, words, device)
-        if how["mode"] == "train":
+    def step_on(tokens: int) -> Callable[[], None]:
+        batch, target = models.text(tokens, words, device)
+        if setting["mode"] == "train":
             return step(model, batch, target, words.pad())
         return scored(model.eval(), batch, target)
 
-    return on
+    return step_on
 
 
 def scored(model: torch.nn.Module, batch: dict, target: torch.Tensor) -> Callable[[], None]:
@@ -62,14 +62,14 @@ def scored(model: torch.nn.Module, batch: dict, target: torch.Tensor) -> Callabl
 
 
 def free_memory() -> Optional[int]:
-    """Free memory in bytes, or None where the system does not tell (Linux does)."""
+    """Free memory in bytes. None if the system does not tell; Linux does."""
     with contextlib.suppress(OSError), open("/proc/meminfo") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
     return None
 
 
 def limit_memory(limit: Optional[int]) -> None:
-    """Let this process take only so many more bytes. It then fails by itself, before the system kills something."""
+    """Let this process take at most `limit` more bytes, so that it fails before the system has to kill a process."""
     if limit is None:
         return
     import resource  # not on every system
@@ -79,11 +79,11 @@ def limit_memory(limit: Optional[int]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def growth(attention: str, length: int, how: dict, limit: Optional[int], device: torch.device) -> int:
+def growth(attention: str, length: int, setting: dict, limit: Optional[int], device: torch.device) -> int:
     """Bytes by which the peak of this process grows in one step."""
-    on = work(attention, length, how, device)
-    on(min(WARM_UP, length))()
-    run = on(length)
+    step_on = work(attention, length, setting, device)
+    step_on(min(WARM_UP, length))()
+    run = step_on(length)
     limit_memory(limit)
     return growth_in(run, device)
 
@@ -94,7 +94,7 @@ def settings(args: argparse.Namespace) -> dict:
 
 
 def memory_limit(args: argparse.Namespace, device: torch.device) -> Optional[int]:
-    """How many bytes one step may take; None if there is no limit, or none can be set."""
+    """How many bytes one step may take. None if no limit can be set."""
     free = free_memory()
     if device.type != "cpu" or free is None:
         return None
@@ -115,6 +115,7 @@ def measured_memory(args: argparse.Namespace, length: int, device: torch.device)
 
 
 def measured_time(args: argparse.Namespace, length: int, without: Set[str], device: torch.device) -> Result:
+    """The time of a step of all models except those in `without`, which ran out of memory."""
     contenders = {"ours": args.attention, "stock": "stock", "limit": "limit"}
     runs = {
         name: work(attention, length, settings(args), device)(length)
@@ -127,11 +128,11 @@ def measured_time(args: argparse.Namespace, length: int, without: Set[str], devi
 def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Result]]:
     if args.memory_limit is not None and args.memory_limit <= 0:
         raise InputError(f"--memory-limit {args.memory_limit}: give more than 0")
-    models.build_lm(args.attention, args.size, models.dictionary(args.vocabulary))  # an unknown name is told now
+    models.build_lm(args.attention, args.size, models.dictionary(args.vocabulary))  # fails now if a name is unknown
     failed = {}
-    for length in args.lengths:  # first: what finds no memory must not be tried in this process
-        found, failed[length] = measured_memory(args, length, device)
-        yield [found]
+    for length in args.lengths:  # memory first, because a model that runs out of it must not run in this process
+        memory, failed[length] = measured_memory(args, length, device)
+        yield [memory]
     for length in args.lengths:
         yield [measured_time(args, length, failed[length], device)]
 
@@ -144,35 +145,35 @@ def length_of(r: Result) -> int:
     return int(r.case.split("/")[1][1:])
 
 
-def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
     words = models.dictionary(args.vocabulary)
     ours, stock = (models.parameters(models.build_lm(a, args.size, words)) for a in (args.attention, "stock"))
     lines = [f"parameters: ours {ours:,}, stock {stock:,} ({ours - stock:+,})"]
-    for name, values in (("ours", [r.ours for r in found]), ("stock", [r.baseline for r in found])):
-        a_token = ", ".join(
+    for name, values in (("ours", [r.ours for r in measured]), ("stock", [r.baseline for r in measured])):
+        per_token = ", ".join(
             f"T {length_of(r)} {value / length_of(r) / 1e3:,.0f}"
-            for r, value in zip(found, values)
+            for r, value in zip(measured, values)
             if r.unit == "bytes" and value
         )
-        lines.append(f"kB for each token, {name}: {a_token or '-'}")
+        lines.append(f"kB for each token, {name}: {per_token or '-'}")
     return lines
 
 
 def draw(args: argparse.Namespace) -> Callable:
     """Time and memory by context length, one line per model."""
 
-    def panels(axes, found: List[Result]) -> None:
-        for panel, unit, scale, label in zip(axes, ("s", "bytes"), (1.0, 1e-6), ("seconds a step", "MB a step")):
-            rows = sorted((length_of(r), r.ours, r.baseline) for r in found if r.unit == unit)
+    def panels(axes, measured: List[Result]) -> None:
+        for panel, unit, scale, label in zip(axes, ("s", "bytes"), (1.0, 1e-6), ("seconds per step", "MB per step")):
+            rows = sorted((length_of(r), r.ours, r.baseline) for r in measured if r.unit == unit)
             for name, column in ((f"transformer_lm_{args.attention}", 1), ("stock transformer_lm", 2)):
                 points = [(row[0], y * scale) for row in rows for y in row[column : column + 1] if y is not None]
                 panel.plot(*zip(*points) if points else ((), ()), marker="o", label=name)
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
             panel.set_xticks([row[0] for row in rows])
-            for axis in (panel.xaxis, panel.yaxis):  # numbers, not powers
+            for axis in (panel.xaxis, panel.yaxis):  # 1024, not 2¹⁰
                 axis.set_major_formatter("{x:g}")
-            panel.yaxis.set_minor_formatter("")  # they would overlap
+            panel.yaxis.set_minor_formatter("")  # minor labels would overlap
             panel.set_xlabel("context length")
             panel.set_ylabel(label)
             panel.legend()
@@ -181,6 +182,6 @@ def draw(args: argparse.Namespace) -> Callable:
 
 
 if __name__ == "__main__":
-    _attention, _length, _how, _limit, _device, _threads = json.loads(sys.argv[1])
+    _attention, _length, _setting, _limit, _device, _threads = json.loads(sys.argv[1])
     torch.set_num_threads(_threads)
-    print(growth(_attention, _length, _how, _limit, torch.device(_device)))
+    print(growth(_attention, _length, _setting, _limit, torch.device(_device)))

@@ -1,6 +1,6 @@
-"""Memory: how much the peak grows in a forward and a backward pass, against scaled_dot_product_attention.
+"""Memory: how much the peak grows in a forward and a backward pass, against torch's scaled_dot_product_attention.
 
-Each is measured in a process of its own (on a GPU: the peak of its allocator). The numbers are bytes.
+Each measurement is made in a new process. On a GPU it is the peak of torch's allocator. The numbers are bytes.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from fairseq_rela.bench.timing import Result, result
 from fairseq_rela.errors import InputError
 
 WARM_UP = 64
-# what torch, its libraries and Python say when there is none left
+# parts of what torch, its libraries and Python say when there is no memory left
 NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "memoryerror")
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Reset the peak to the memory in use now. Linux can do that; elsewhere the peak stays as it was."""
+    """Reset the peak to the memory in use now. Only Linux can do that; on other systems the peak stays as it was."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
@@ -55,7 +55,7 @@ def peak(device: torch.device) -> int:
 
 
 def growth_in(run: Callable[[], object], device: torch.device) -> int:
-    """Bytes by which the peak of this process grows inside the `with`. Load libraries before, or they count too."""
+    """Bytes by which the peak of this process grows in `run`. Libraries should be loaded before, or they count too."""
     forget_peak(device)
     before = peak(device)
     run()
@@ -74,13 +74,16 @@ def growth(attention: str, length: int, heads: int, width: int, dtype: str, devi
         torch.autograd.grad(out, (q, k, v), inputs[3][..., :length, :].to(out.dtype))
 
     inputs = [torch.randn(1, heads, length, width, device=device).to(DTYPES[dtype]) for _ in range(4)]
-    run(min(WARM_UP, length), inputs)  # libraries, and their threads, are loaded now
+    run(min(WARM_UP, length), inputs)  # loads the libraries and starts their threads
     return growth_in(lambda: run(length, inputs), device)
 
 
 def in_process(module: str, what: str, *question: object) -> int:
-    """The number that `python -m module` prints, given the question as JSON, in a process of its own."""
-    # what malloc keeps back for later is not the attention's: give large pieces straight back
+    """Run `python -m module` in a new process with `question` as JSON. Returns the number that it prints.
+
+    `what` says in messages what is measured.
+    """
+    # malloc should return large blocks to the system at once: what it keeps for later would be counted
     env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", module, json.dumps(question)]
     done = subprocess.run(command, env=env, text=True, capture_output=True)
@@ -98,9 +101,9 @@ def results(args: argparse.Namespace, device: torch.device) -> Iterator[List[Res
         ours: List[int] = []
         baseline: List[int] = []
         for _ in range(args.repeats):
-            for name, found in (("ours", ours), ("sdpa", baseline)):
+            for name, values in (("ours", ours), ("sdpa", baseline)):
                 shape = (length, args.heads, args.width, args.dtype)
-                found.append(
+                values.append(
                     in_process(__name__, f"{name} at T = {length}", name, *shape, str(device), torch.get_num_threads())
                 )
         yield [result(f"memory/T{length}", ours, baseline, unit="bytes")]
@@ -110,9 +113,10 @@ def steps(args: argparse.Namespace) -> int:
     return len(args.lengths)
 
 
-def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
     return [
-        "bytes for each query: " + ", ".join(f"T {r.case[8:]} {r.ours / int(r.case[8:]):,.0f}" for r in found if r.ours)
+        "bytes for each query: "
+        + ", ".join(f"T {r.case[8:]} {r.ours / int(r.case[8:]):,.0f}" for r in measured if r.ours)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Models of one size with each attention, and random sentences for them."""
+"""The models that are compared, all of one size, and random sentences for them."""
 
 import argparse
 from typing import Callable, Dict, Tuple
@@ -30,7 +30,7 @@ def add_against(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=list(CATALOG),
         metavar="ATTENTION",
-        help="also against these",
+        help="compare with these attentions too",
     )
 
 
@@ -44,21 +44,22 @@ class NoAttention(nn.Module):
         return {}
 
 
-def dictionary(words: int) -> Dictionary:
-    found = Dictionary()
-    for i in range(words - len(found)):
-        found.add_symbol(f"w{i}")
-    return found
+def dictionary(size: int) -> Dictionary:
+    """A dictionary of `size` words, fairseq's special symbols included."""
+    words = Dictionary()
+    for i in range(size - len(words)):
+        words.add_symbol(f"w{i}")
+    return words
 
 
 def build(attention: str, size: str, words: Dictionary, **flags) -> nn.Module:
-    """A newly initialised model: "stock" is fairseq's `transformer`, "limit" the same without attention."""
+    """A newly initialised model. "stock" is fairseq's `transformer`, "limit" is the same without attention."""
     args = argparse.Namespace(**flags, max_source_positions=4096, max_target_positions=4096)
     return _built("transformer", SIZES[size], attention, size, words, args)
 
 
 def build_lm(attention: str, size: str, words: Dictionary, **flags) -> nn.Module:
-    """A language model; "stock" is fairseq's `transformer_lm`."""
+    """A newly initialised language model. "stock" is fairseq's `transformer_lm`, "limit" the same without attention."""
     args = argparse.Namespace(**flags, share_decoder_input_output_embed=True)
     return _built("transformer_lm", LM_SIZES[size], attention, size, words, args)
 
@@ -82,7 +83,7 @@ def _built(
             for name, child in module.named_children():
                 if isinstance(child, MultiheadAttention):
                     setattr(module, name, NoAttention())
-            for copy in FUSED_COPIES:  # fairseq 0.12.2's fused encoder layer would attend all the same
+            for copy in FUSED_COPIES:  # otherwise fairseq 0.12.2 would use its fused encoder layer, which attends
                 module._parameters.pop(copy, None)
             if hasattr(module, "BT_version"):
                 module.BT_version = False
@@ -92,7 +93,7 @@ def _built(
 
 
 def parameters(model: nn.Module) -> int:
-    """The number of parameters, without the second copies that fairseq 0.12.2 keeps."""
+    """The number of parameters, without the copies for the fused layer of fairseq 0.12.2."""
     return sum(p.numel() for n, p in model.named_parameters() if n.rpartition(".")[2] not in FUSED_COPIES)
 
 
@@ -113,7 +114,7 @@ def sentences(count: int, length: int, words: Dictionary, device: torch.device) 
 
 
 def text(length: int, words: Dictionary, device: torch.device) -> Tuple[Dict[str, Tensor], Tensor]:
-    """One sample for a language model, as fairseq cuts it out of running text, and its targets (1, T)."""
+    """One sample for a language model, as fairseq cuts it out of a text, and its targets (1, T)."""
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randint(words.nspecial, len(words), (1, length + 1), generator=draw).to(device)
     return {"src_tokens": tokens[:, :-1].contiguous()}, tokens[:, 1:].contiguous()

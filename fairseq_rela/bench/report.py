@@ -1,4 +1,4 @@
-"""One page in Markdown that says what was measured, on what, and how: `--report FILE.md`."""
+"""The page that `--report FILE.md` writes: the results, the device, the versions and the command, in Markdown."""
 
 import argparse
 import shlex
@@ -22,8 +22,10 @@ def row(r: Result) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(bench: str, args: argparse.Namespace, device: torch.device, found: List[Result], more: Sequence[str]) -> str:
-    """The report as text; `more` are the lines that follow the table, such as the mean."""
+def page(
+    bench: str, args: argparse.Namespace, device: torch.device, measured: List[Result], more: Sequence[str]
+) -> str:
+    """The page as text. `more` are the lines after the table, such as the mean."""
     lines = [
         f"# fairseq-rela bench {bench}",
         "",
@@ -33,7 +35,7 @@ def page(bench: str, args: argparse.Namespace, device: torch.device, found: List
         "",
         "| case | ours | baseline | unit | ratio | spread | limit |",
         "|---|---|---|---|---|---|---|",
-        *(row(r) for r in found),
+        *(row(r) for r in measured),
         "",
         *(f"- {line.strip()}" for line in more),
     ]

@@ -12,7 +12,7 @@ Run = Callable[[], object]
 
 
 class Result(NamedTuple):
-    """One case: medians over the repeats, in seconds per run or in bytes; None for what ran out of memory."""
+    """One case: medians over the repeats, in seconds per run or in bytes. None if the model ran out of memory."""
 
     case: str
     ours: Optional[float]
@@ -60,7 +60,7 @@ def interquartile_range(values: List[float]) -> float:
 def result(
     case: str, ours: Sequence[float], baseline: Sequence[float], limit: Sequence[float] = (), unit: str = "s"
 ) -> Result:
-    """The case, from the repeats of ours and of the baseline. None if one of them could not run."""
+    """The result of a case from the repeats of each model. The list of a model that could not run is empty."""
     middles = [statistics.median(values) if values else None for values in (ours, baseline, limit)]
     spread = interquartile_range([b / o for b, o in zip(baseline, ours)]) if ours and baseline else None
     return Result(case, middles[0], middles[1], spread, middles[2], unit)

@@ -1,8 +1,8 @@
 """Training: forward, backward and optimizer step of a whole model, against stock fairseq's `transformer`.
 
-Random sentences of about --lengths tokens, --tokens in a batch, dropout 0.1. `limit` is the stock model
-without attention. Parameters are printed too (paper, Table 2). With --rela-threshold or --rela-target-sparsity
-the same model without a threshold is a baseline too.
+A batch has random sentences of about --lengths tokens, together --tokens. `limit` is the stock model without
+attention. The numbers of parameters are printed too (paper, Table 2). With --rela-threshold or
+--rela-target-sparsity, the same model without a threshold is another baseline.
 """
 
 import argparse
@@ -22,21 +22,28 @@ ENTMAX = ("entmax15", "sparsemax")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_arguments(parser)
     parser.add_argument("--lengths", type=int, nargs="+", default=[25, 512, 2048], metavar="N")
-    parser.add_argument("--tokens", type=int, default=1024, help="in a batch, at least one sentence (default: 1024)")
+    parser.add_argument(
+        "--tokens", type=int, default=1024, help="tokens in a batch, at least one sentence (default: 1024)"
+    )
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument(
-        "--entmax-lengths", type=int, nargs="*", default=[25], metavar="N", help="also against entmax (default: 25)"
+        "--entmax-lengths",
+        type=int,
+        nargs="*",
+        default=[25],
+        metavar="N",
+        help="compare with entmax too at these lengths (default: 25)",
     )
     models.add_against(parser)
     for name, (metavar, text) in THRESHOLD_FLAGS.items():
-        parser.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"as of fairseq-train: {text}")
+        parser.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"as in fairseq-train: {text}")
 
 
 def step(model: torch.nn.Module, batch: dict, target: torch.Tensor, pad: int) -> Callable[[], None]:
     """A function that trains the model on the batch once."""
     model.train()
     full = next(model.parameters()).dtype == torch.float32
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, eps=1e-8 if full else 1e-4)  # float16 knows no 1e-8
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, eps=1e-8 if full else 1e-4)  # 1e-8 is 0 in float16
 
     def run() -> None:
         optimizer.zero_grad()
@@ -73,7 +80,7 @@ def steps(args: argparse.Namespace) -> int:
     return len(args.lengths)
 
 
-def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
+def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
     words = models.dictionary(args.vocabulary)
     ours, stock = (models.parameters(models.build(name, args.size, words)) for name in (args.attention, "stock"))
     return [f"parameters: ours {ours:,}, stock {stock:,} ({ours - stock:+,})"]

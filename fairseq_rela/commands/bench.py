@@ -6,9 +6,9 @@
     fairseq-rela bench memory                peak memory of attention alone
     fairseq-rela bench lm                    time and peak memory of a language model by context length
 
-All that is compared is measured in turn in one run. `ratio` is baseline ÷ ours: above 1, ours is faster.
-`spread` is the interquartile range of the ratio over the repeats; `limit` is what the ratio would be at
-most: the same work with attention reduced to its two matrix products (op) or removed (train, decode, lm).
+All models are measured in one run, in turn. `ratio` is baseline ÷ ours: above 1, ours is faster. `spread` is the
+interquartile range of the ratio over the repeats. `limit` is the highest ratio that is possible: the ratio of the
+same work with attention reduced to its two matrix products (op) or removed (train, decode, lm).
 """
 
 import argparse
@@ -42,18 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name, help=help_line, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         module.add_arguments(bench)
-        bench.add_argument("--repeats", type=int, default=5, help="(default: %(default)s)")
-        bench.add_argument("--threads", type=int, metavar="N", help="of torch (default: as many as it likes)")
+        bench.add_argument("--repeats", type=int, default=5, help="how often each is measured (default: %(default)s)")
+        bench.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: torch's choice)")
         importlib.import_module("fairseq_rela.bench.hardware").add_arguments(bench)
         bench.add_argument("--json", metavar="FILE", help="write the results to FILE")
         bench.add_argument("--report", metavar="FILE.md", help="write the results to FILE, with device and versions")
         bench.add_argument("--plot", metavar="FILE.png", help="draw the results")
 
 
-# ends of cases whose baseline is not softmax, or is softmax once more
+# How the names of cases end that are not in the mean: their baseline is not softmax, or a second kind of softmax.
 OTHERS = (*(f"/{name}" for name in CATALOG), "/no threshold", "/plain torch", "/flash", "/efficient")
-# what a result's unit is shown as, how many of them it has, and what it measures
-MOST = 10**7  # of any whole number that can be given
+MOST = 10**7  # the largest whole number that an option takes
+# unit of a result → the unit that is shown, how many of it make one, and what it measures
 SHOWN = {"s": ("ms", 1e3, "time"), "bytes": ("MB", 1e-6, "memory")}
 
 
@@ -63,7 +63,7 @@ def header(unit: str) -> str:
 
 
 def line(r) -> str:
-    """One result, under the header of its unit."""
+    """One result as a line of the table."""
     scale = SHOWN[r.unit][1]
     ours, baseline = ("no memory" if x is None else f"{x * scale:.1f}" for x in (r.ours, r.baseline))
     ratio, spread = ("-" if x is None else f"{x:.2f}" for x in (r.ratio, r.spread))
@@ -72,7 +72,7 @@ def line(r) -> str:
 
 
 def mean_lines(results: List) -> List[str]:
-    """A line for each unit."""
+    """The geometric mean of the ratios, one line per unit."""
     lines, units = [], list(dict.fromkeys(r.unit for r in results))
     for unit in units:
         softmax = [r for r in results if r.unit == unit and not r.case.endswith(OTHERS)]
@@ -84,7 +84,7 @@ def mean_lines(results: List) -> List[str]:
 
 
 def bars(axes, results: List) -> None:
-    """A bar a case: its ratio and spread, with a line where both are equal."""
+    """One bar per case: its ratio and spread. A line marks the ratio 1."""
     names = [r.case for r in results]
     axes.barh(names, [r.ratio for r in results], xerr=[r.spread / 2 for r in results], color="tab:blue", capsize=2)
     axes.axvline(1.0, color="black", linewidth=1)
@@ -93,14 +93,14 @@ def bars(axes, results: List) -> None:
 
 
 def plot(draw: Callable, panels: int, results: List, path: str) -> None:
-    """draw(axes, results) as a picture; of several panels, `axes` are all of theirs."""
+    """Write the picture that draw(axes, results) makes. With several panels, `axes` is a list with one for each."""
     figure = new_figure(8, 4 if draw is not bars else 1 + 0.3 * len(results))
     draw(figure.subplots(1, panels), results)
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse now what would fail after the measuring."""
+    """InputError for options that would fail only after all has been measured."""
     for name, value in vars(args).items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and not isinstance(number, bool) and not 1 <= number <= MOST:
@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
         if not os.path.isdir(directory):
             raise InputError(f"{path}: the directory {directory} does not exist")
     if args.plot:
-        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq lets everybody log
+        logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns on the log of every package
         require_matplotlib("leave --plot out")
 
 
@@ -126,24 +126,24 @@ def run(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     bench = importlib.import_module(f"fairseq_rela.bench.{args.bench}")
-    found: List = []
+    measured: List = []
     unit, threads = None, torch.get_num_threads()
     print(f"torch {torch.__version__}, {device}, {threads} threads, median of {args.repeats}", flush=True)
     for results in progress(bench.results(args, device), "measured", bench.steps(args)):
-        for result in results:  # at once: a long run that is interrupted has shown what it measured
+        for result in results:  # printed at once, so that an interrupted run has shown what it measured
             if result.unit != unit:
                 unit = result.unit
                 print(header(unit), flush=True)
-            found.append(result)
+            measured.append(result)
             print(line(result), flush=True)
-    notes = [*mean_lines(found), *bench.notes(args, found)]
+    notes = [*mean_lines(measured), *bench.notes(args, measured)]
     print("\n".join(notes))
     if args.report:
-        report = importlib.import_module("fairseq_rela.bench.report").page(args.bench, args, device, found, notes)
+        report = importlib.import_module("fairseq_rela.bench.report").page(args.bench, args, device, measured, notes)
         write_text_atomically(args.report, report)
     if args.json:
-        text = json.dumps([result.as_json() for result in found], indent=1) + "\n"
+        text = json.dumps([result.as_json() for result in measured], indent=1) + "\n"
         write_text_atomically(args.json, text)
     if args.plot:
         draw = bench.draw(args) if hasattr(bench, "draw") else bars
-        plot(draw, getattr(bench, "PANELS", 1), found, args.plot)
+        plot(draw, getattr(bench, "PANELS", 1), measured, args.plot)

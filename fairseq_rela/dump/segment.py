@@ -124,8 +124,8 @@ def _index_array(data: bytes, dtype: np.dtype) -> np.ndarray:
     """The index from its bytes. InputError if it is of other kinds, ValueError if its size is wrong."""
     file = io.BytesIO(data)
     np.lib.format.read_magic(file)
-    shape, _, found = np.lib.format.read_array_header_1_0(file)
-    if found != dtype or len(shape) != 1:
+    shape, _, stored_dtype = np.lib.format.read_array_header_1_0(file)
+    if stored_dtype != dtype or len(shape) != 1:
         raise InputError("does not belong to this dump: its kinds of attention differ from those in dump.json")
     rows = data[file.tell() :]
     if len(rows) != shape[0] * dtype.itemsize:

@@ -16,14 +16,14 @@ PLACEMENTS.update((f"rela_g_{kind}_only", {**dict.fromkeys(KINDS, "softmax"), ki
 
 
 def set_defaults(args, **defaults) -> None:
-    """Set what no flag has."""
+    """Set the flags that are not set yet."""
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
 
 
 def set_attention(args, **names: str) -> None:
-    """Set each kind's attention unless a flag has."""
+    """Set the attention of each kind, unless a flag has set it."""
     set_defaults(args, **{f"{kind}_attn": name for kind, name in names.items()})
 
 
@@ -39,12 +39,13 @@ def register_architecture(model: str, arch: str, attention: Dict[str, str], size
 
     @register_model_architecture(model, arch)
     def architecture(args):
-        # from hydra; the omegaconf of fairseq 0.12.2 answers None for what is missing, which `size` takes for an answer
+        # A config comes from hydra. `size` needs a Namespace: in the omegaconf of fairseq 0.12.2 a flag that is missing
+        # from a config reads as None, and then gets no default.
         flags = Namespace(**args) if OmegaConf.is_config(args) else args
         set_attention(flags, **attention)
         size(flags)
         if flags is not args:
-            set_defaults(flags, base_layers=0)  # which fairseq's trainer asks for
+            set_defaults(flags, base_layers=0)  # fairseq's trainer reads it
             args.update(vars(flags))
 
 

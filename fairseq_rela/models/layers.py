@@ -11,15 +11,15 @@ from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.models.threshold_flags import threshold_setting
 from fairseq_rela.models.topk_flag import kept_scores
 
-# fairseq 0.12.2 keeps a second copy of an encoder layer's parameters, for a fused softmax layer
+# The parameters of fairseq 0.12.2's fused encoder layer, which always computes softmax: copies of the usual ones.
 FUSED_COPIES = tuple(f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias"))
 
 
 class RelaEncoderLayer(TransformerEncoderLayerBase):
     """An encoder layer whose self-attention is `--encoder-attn`."""
 
-    # fairseq 0.12.2 computes softmax in evaluation, in one fused call, where this is true; as a
-    # constant it also keeps TorchScript from compiling that call
+    # If this were true, fairseq 0.12.2 would use its fused softmax layer in evaluation. TorchScript does not compile
+    # the branch of a constant that is false.
     __constants__ = ("BT_version",)
 
     def __init__(self, cfg):
@@ -43,7 +43,7 @@ class RelaEncoderLayer(TransformerEncoderLayerBase):
         )
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        # not fairseq 0.12.2's, which fills the copies and turns its fused layer on
+        # The method of fairseq 0.12.2 is skipped, because it fills the copies and turns on its fused layer.
         nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
@@ -88,7 +88,7 @@ class RelaDecoderLayer(TransformerDecoderLayerBase):
 
 
 def wrapped(layer: nn.Module, cfg) -> nn.Module:
-    """As fairseq wraps its own layers: checkpointed activations, then sharded parameters."""
+    """The layer wrapped as fairseq wraps its own layers: for checkpointed activations, then for sharded parameters."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)

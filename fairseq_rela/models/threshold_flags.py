@@ -1,4 +1,4 @@
-"""The flags of thresholds: what they say, and whether it can be done."""
+"""The flags of thresholds: their help, their meaning, and the check that a model can have such a threshold."""
 
 from typing import Optional
 
@@ -10,7 +10,7 @@ from fairseq_rela.errors import InputError
 THRESHOLD_FLAGS = {
     "rela_threshold": (
         "NUMBER|learn",
-        "subtract this number from the scores of pointwise attention, or one that is learned for each head",
+        "subtract this number from the scores of pointwise attention; learn: one number per head, learned in training",
     ),
     "rela_target_sparsity": ("SHARE", "drive thresholds until this share of each layer's weights is 0, e.g. 0.9"),
     "rela_sparsity_warmup": ("N", f"let the target rise from 0 within N updates (default: {WARMUP})"),
@@ -18,12 +18,12 @@ THRESHOLD_FLAGS = {
 
 
 def threshold_setting(args) -> Optional[ThresholdSetting]:
-    """What the flags say about thresholds; None if they say nothing, as in checkpoints older than these flags."""
+    """The setting that the flags ask for. None if none is given, as in checkpoints older than these flags."""
     return ThresholdSetting.of(*(getattr(args, name, None) for name in THRESHOLD_FLAGS))
 
 
 def check_threshold(args, *kinds: str) -> None:
-    """InputError if a threshold flag does not hold a number, or none of the model's attentions can have a threshold."""
+    """InputError if a threshold flag has a bad value, or if the model's attentions cannot have such a threshold."""
     setting = threshold_setting(args)
     if setting is None:
         return
@@ -32,8 +32,8 @@ def check_threshold(args, *kinds: str) -> None:
     pointwise = [name for name in names if ACTIVATIONS[attention(name).activation].pointwise]
     if not pointwise:
         raise InputError(
-            f"{flag}: {', '.join(names)} has no threshold, since it weighs each score against its row; choose an "
-            "attention with ReLU, GeLU or leaky ReLU"
+            f"{flag}: {', '.join(names)} cannot have a threshold, because it compares each score with its row; choose "
+            "an attention with ReLU, GeLU or leaky ReLU"
         )
     never_zero = [name for name in pointwise if not ACTIVATIONS[attention(name).activation].exact_zeros]
     if setting.target is not None and never_zero:

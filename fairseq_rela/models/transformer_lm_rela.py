@@ -22,7 +22,8 @@ from fairseq_rela.models.transformer_rela import RelaDecoder
 AttentionName: Any = ChoiceEnum(list(CATALOG))
 
 
-def flag(name: str):
+def threshold_field(name: str):
+    """A threshold flag as a field of a configuration."""
     metavar, text = THRESHOLD_FLAGS[name]
     return field(default=None, metadata={"help": text, "argparse_metavar": metavar})
 
@@ -30,19 +31,19 @@ def flag(name: str):
 @dataclass
 class TransformerLMRelaConfig(TransformerLanguageModelConfig):
     decoder_attn: AttentionName = field(default="rela_g", metadata={"help": "self-attention of the model"})
-    rela_threshold: Optional[str] = flag("rela_threshold")
-    rela_target_sparsity: Optional[float] = flag("rela_target_sparsity")
-    rela_sparsity_warmup: Optional[int] = flag("rela_sparsity_warmup")
+    rela_threshold: Optional[str] = threshold_field("rela_threshold")
+    rela_target_sparsity: Optional[float] = threshold_field("rela_target_sparsity")
+    rela_sparsity_warmup: Optional[int] = threshold_field("rela_sparsity_warmup")
     attn_topk: Optional[int] = field(default=None, metadata={"help": topk_flag.HELP, "argparse_metavar": "K"})
 
 
 @register_model("transformer_lm_rela", dataclass=TransformerLMRelaConfig)
 class TransformerLMRelaModel(TransformerLanguageModel):
-    """fairseq's `transformer_lm` and all its flags, plus `--decoder-attn`."""
+    """fairseq's `transformer_lm` with all its flags, plus `--decoder-attn` and the flags of thresholds and top-k."""
 
     @classmethod
     def build_model(cls, args, task):
-        set_attention(args, decoder="rela_g")  # where neither the architecture nor a flag has said
+        set_attention(args, decoder="rela_g")  # the default if neither the architecture nor a flag sets it
         refuse_xformers(args, "decoder")
         check_threshold(args, "decoder")
         topk_flag.check_topk(args, "decoder")

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_rela.attention.catalog import CATALOG
+from fairseq_rela.attention.masks import future_mask
 from fairseq_rela.attention.threshold import Threshold
 from fairseq_rela.kinds import KINDS
 from fairseq_rela.models import topk_flag
@@ -35,10 +36,10 @@ from fairseq_rela.models.threshold_flags import THRESHOLD_FLAGS, check_threshold
 
 
 class RelaEncoder(TransformerEncoderBase):
-    """fairseq's encoder on our layers.
+    """fairseq's encoder with our layers.
 
-    Its loop is written anew because fairseq's asks the device whether there is any padding, which
-    waits for it, and 0.12.2's cannot be scripted by the torch it runs on.
+    The loop over the layers is our own for two reasons. fairseq's asks whether there is any padding, which waits for
+    the GPU. And the loop of fairseq 0.12.2 cannot be compiled by TorchScript.
     """
 
     def build_encoder_layer(self, cfg):
@@ -77,10 +78,10 @@ class RelaEncoder(TransformerEncoderBase):
 
 
 class RelaDecoder(TransformerDecoderBase):
-    """fairseq's decoder on our layers; in training it asks for no weights unless it is told whose.
+    """fairseq's decoder with our layers.
 
-    Its future mask is a stand-in of the right shape, one number in memory: the layers' attention knows what it means,
-    and makes its own where it shows weights. At 8,192 tokens fairseq's takes 268 MB, and three times that at first.
+    It differs in two ways. In training no layer returns its weights unless that is asked for. And the future is hidden
+    by `future_mask`, which takes no memory, because our decoder layers build their self-attention with `causal=True`.
     """
 
     def __init__(self, cfg, *args, **options):
@@ -93,9 +94,9 @@ class RelaDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor):
         length = tensor.size(0)
-        if self.cross_self_attention:  # a layer puts it beside the encoder's keys: there its numbers count
+        if self.cross_self_attention:  # the layer appends this mask to one for the encoder's keys, so it needs values
             return torch.full([length, length], -math.inf, dtype=tensor.dtype, device=tensor.device).triu(1)
-        return tensor.new_zeros([1, 1]).expand(length, length)
+        return future_mask(tensor)
 
     def extract_features(
         self,
@@ -106,9 +107,9 @@ class RelaDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """fairseq's, with another default: it asks the last layer for its weights, which nobody reads in training."""
+        """fairseq's, but in training no layer returns its weights by default, because nothing reads them."""
         if alignment_layer is None and self.training:
-            alignment_layer = -1  # of no layer
+            alignment_layer = -1  # no layer has this number; fairseq's default is the last layer
         if not torch.jit.is_scripting():
             self._tell_thresholds(prev_output_tokens)
         return self.extract_features_scriptable(
@@ -122,7 +123,10 @@ class RelaDecoder(TransformerDecoderBase):
 
     @torch.jit.unused
     def _tell_thresholds(self, prev_output_tokens: Tensor) -> None:
-        """Cross attention cannot see which queries are padding, whose zeros a driven threshold is not to count."""
+        """Tell driven thresholds which queries are padding, (B, T), because these must not be counted.
+
+        fairseq's layers call cross attention without the padding of the target, so it cannot be an argument there.
+        """
         if self.training and self.driven:
             padded = prev_output_tokens.eq(self.padding_idx)
             for module in self.modules():
@@ -147,9 +151,9 @@ class TransformerRelaModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
-        if OmegaConf.is_config(args):  # from hydra: fairseq's transformer drops the flags it does not know of
+        if OmegaConf.is_config(args):  # from hydra; fairseq's transformer would drop our flags from a config
             args = Namespace(**args)
-        set_attention(args, **PLACEMENTS["rela_g"])  # where neither the architecture nor a flag has said
+        set_attention(args, **PLACEMENTS["rela_g"])  # the default if neither the architecture nor a flag sets it
         refuse_xformers(args, "encoder", "decoder")
         check_threshold(args, *KINDS)
         topk_flag.check_topk(args, *KINDS)
@@ -167,7 +171,7 @@ class TransformerRelaModel(TransformerModel):
 
 
 def tiny_architecture(args):
-    """Width 128, 4 heads, 4+4 layers, FFN 256: what a laptop trains in minutes."""
+    """Width 128, 4 heads, 4+4 layers, FFN 256: a model that trains in minutes on a laptop."""
     for side in ("encoder", "decoder"):
         tiny = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
         set_defaults(args, **{f"{side}_{field}": value for field, value in tiny.items()})

@@ -1,4 +1,4 @@
-"""What a resumed run need not translate again: the sentences that are recorded, and their hypotheses."""
+"""The sentences that a resumed run does not translate again, because an earlier run recorded them."""
 
 import math
 import os
@@ -57,13 +57,14 @@ def pairs_in_statistics(path: str) -> Set[Tuple[int, int]]:
     return set()
 
 
-def with_recorded(found: Sequence[List[Hypothesis]], recorded: Sequence[List[Hypothesis]]) -> List[List[Hypothesis]]:
-    """What a search found for each sentence, or what was recorded for it, where that is not the same.
+def with_recorded(searched: Sequence[List[Hypothesis]], recorded: Sequence[List[Hypothesis]]) -> List[List[Hypothesis]]:
+    """For each sentence the hypotheses of the search, or the recorded ones if these are different.
 
-    The two differ after a search that draws at random. `recorded` is empty for a sentence that is not recorded.
+    They can differ if the search draws random numbers. The list in `recorded` is empty for a sentence that is not
+    recorded.
     """
     chosen = []
-    for new, old in zip(found, recorded):
+    for new, old in zip(searched, recorded):
         same = all(torch.equal(one["tokens"].cpu(), other["tokens"]) for one, other in zip(new, old))
         chosen.append(new if same else old)
     return chosen

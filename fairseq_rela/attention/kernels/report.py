@@ -25,8 +25,8 @@ def table(measured: Dict[Case, Compiled]) -> Iterator[str]:
     yield "| kernel | dtype | width | " + " | ".join(TARGETS) + " |"
     yield "|---|---|---|" + "---|" * len(TARGETS)
     rows: Dict[str, List[str]] = {}
-    for case, found in measured.items():
-        cell = f"{found.registers} / {found.shared / 1024:.0f} / {found.loop or '-'}"
+    for case, result in measured.items():
+        cell = f"{result.registers} / {result.shared / 1024:.0f} / {result.loop or '-'}"
         rows.setdefault(row_name(case), []).append(cell)
     for name, cells in rows.items():
         yield f"| {name} | {' | '.join(cells)} |"
@@ -38,7 +38,7 @@ def main() -> int:
     args = parser.parse_args()
     measured = {case: compiled(case) for case in cases(list(TARGETS), every=args.every)}
     print("\n".join(table(measured)))
-    problems = [line for line in (problem(case, found) for case, found in measured.items()) if line]
+    problems = [line for line in (problem(case, result) for case, result in measured.items()) if line]
     print("\n".join([*problems, f"{len(measured)} compiled, {len(problems)} with a problem"]), file=sys.stderr)
     return 1 if problems else 0
 
