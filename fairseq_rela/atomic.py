@@ -13,8 +13,8 @@ from typing import IO, Any, BinaryIO, Callable, Iterable, Iterator, List, Option
 
 from fairseq_rela.errors import InputError
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors in writing that the file's name explains
-_LONGEST_SHOWN = 200  # a longer name leaves no room for a temporary name that contains it
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk is full, or fails: errors in writing a file
+_LONGEST_SHOWN = 200  # a longer file name is not part of the temporary name, which would become too long
 TEMPORARY = ".tmp"  # how the names of unfinished files and directories end
 
 
@@ -97,12 +97,12 @@ def write_directory_atomically(path: str, last: Optional[str] = None, obsolete: 
 
 @contextlib.contextmanager
 def _errors_name(path: str, temporary: str) -> Iterator[None]:
-    """An OSError names `path`, or the file in it, instead of `temporary` or of no file at all."""
+    """Let an OSError name `path`, or the file in it, where it names `temporary` or no file."""
     try:
         yield
     except OSError as error:
         name = error.filename
-        if name is None and error.errno in NO_SPACE:  # an error in writing to an open file has no name
+        if name is None and error.errno in NO_SPACE:  # an error in writing to an open file does not name the file
             raise OSError(error.errno, error.strerror, path) from None
         if isinstance(name, str) and name.startswith(temporary):
             inner = name[len(temporary) :].lstrip(os.sep) if name.startswith(temporary + os.sep) else ""
@@ -111,7 +111,7 @@ def _errors_name(path: str, temporary: str) -> Iterator[None]:
 
 
 def flush_to_disk(file: IO) -> None:
-    """Return when everything written to an open file is on the disk."""
+    """Put everything that was written to an open file on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -134,7 +134,7 @@ def rename_without_replacing(temporary: str, path: str) -> None:
 
 
 def _flush_directory(directory: str) -> None:
-    """Put the new name itself on the disk, where the system lets a directory be opened."""
+    """Put the new name on the disk too. Some systems cannot open a directory; there this does nothing."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

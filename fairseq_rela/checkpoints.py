@@ -13,7 +13,7 @@ from fairseq_rela.errors import InputError
 
 # Before version 2.4 torch has no list of what is safe to load, so it cannot be told to load safely.
 SAFE_LOADING = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
-# Words of torch's advice. Following it would let a checkpoint run code, so it is never repeated.
+# Words of torch's advice to turn safe loading off. It is never shown, because then a checkpoint could run code.
 _ADVICE = re.compile(r"weights[_ ]only|safe_globals|torch\.load|arbitrary code", re.IGNORECASE)
 
 
@@ -41,7 +41,7 @@ def _check_not_compressed(path: str) -> None:
             members = archive.infolist()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    except Exception:  # not a zip file: torch's older format, or damaged, which torch finds
+    except Exception:  # not a zip file: in torch's older format, or damaged. Then torch.load reports it
         return
     for member in members:
         if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
@@ -68,7 +68,7 @@ def _check_weight(path: str, name: Any, weight: Any) -> None:
         raise InputError(f"{path}: its weight '{name[:80]}' is not a plain tensor of real numbers")
     storage = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
     held = storage.nbytes() // weight.element_size()
-    if weight.numel() > held:  # expanded: a copy could fill the memory
+    if weight.numel() > held:  # an expanded tensor: a copy of it could fill the memory
         raise InputError(
             f"{path}: its weight '{name[:80]}' has the shape {list(weight.shape)}, "
             f"but the file holds {held} numbers for it"
@@ -76,7 +76,7 @@ def _check_weight(path: str, name: Any, weight: Any) -> None:
 
 
 class _Sink:
-    """A file for torch.save, which hides errors in writing: the first one is kept, and the rest is not written."""
+    """A file for torch.save, which would hide errors in writing. It keeps the first error and then writes no more."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

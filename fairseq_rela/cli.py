@@ -102,11 +102,11 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def _explained(error: Exception) -> Optional[str]:
-    """One line for an error that the user can mend; None for one that is ours."""
+    """One line for an error that a user can fix. None for an error in this package, which gets a traceback."""
     if isinstance(error, MemoryError):
         return "not enough memory; give less at once, or use a machine with more"
     if isinstance(error, OSError):
-        # Errors in writing a file name the file, so an error without a name is of the output itself.
+        # An error in writing a file names the file. Without a name it is an error in writing to standard output.
         output = "standard output" if error.errno in NO_SPACE else ""
         place = f"{error.filename or output}: " if error.filename or output else ""
         return f"{place}{error.strerror or error}"
@@ -131,7 +131,7 @@ def _print_any_character() -> None:
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere, because Python would try to write it again at its end."""
+    """Discard what is still in the buffer, because Python would try again to write it when it exits."""
     with contextlib.suppress(OSError, AttributeError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,7 @@
-"""Gives the checkpoint of a softmax Transformer another attention: its weights are kept, norms start to fit them."""
+"""Converts the checkpoint of a softmax Transformer to another attention.
+
+All weights are kept. The norms, which softmax does not have, are initialised to fit them.
+"""
 
 import argparse
 import re
@@ -24,14 +27,14 @@ from fairseq_rela.models.architectures import PLACEMENTS
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig
 
 SIDES = ("encoder", "decoder")
-EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # read only when a model is new
-UNINITIALISED = "embed_positions._float_tensor"  # of fairseq 0.12.2, which makes a new one if it is missing
-MOST_POSITIONS = 1_000_000  # of a sentence; a table is as long
-SENTENCES, LENGTH = 32, 16  # of random words
+EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # flags that only a new model needs
+UNINITIALISED = "embed_positions._float_tensor"  # a buffer of fairseq 0.12.2 that never has a value
+MOST_POSITIONS = 1_000_000  # the most tokens of a sentence, because a model has a table of that length
+SENTENCES, LENGTH = 32, 16  # random sentences, and the number of words in each
 
 
 class NotConvertible(InputError):
-    """A model that cannot be converted. The message has its name and the reason."""
+    """A model cannot be converted. The message has its name and the reason."""
 
     def __init__(self, path: str, name: str, why: str):
         super().__init__(f"{path}: '{name}' is not a Transformer that can be converted; {why}")
@@ -72,7 +75,8 @@ def _converted(checkpoint: dict, path: str, to: str) -> Tuple[dict, List[str]]:
     flags.update(_attention_flags(to))
     model = _new_model(flags, vocabularies, path)
     for each in (softmax, model):
-        each.upgrade_state_dict(state)  # type: ignore[operator]  # to the names of the current fairseq, without 0.12.2's second copies
+        # to the names of the current fairseq, without the fused copies of 0.12.2
+        each.upgrade_state_dict(state)  # type: ignore[operator]
     _load_all(softmax, state, name, path)
 
     initialise_norms(model, heads_rms(softmax, *(len(words) for words in vocabularies.values())))
@@ -87,7 +91,7 @@ def _converted(checkpoint: dict, path: str, to: str) -> Tuple[dict, List[str]]:
     else:
         flags.update(_name=words[1], arch=words[1])
     checkpoint.update(args=None, cfg={**cfg, "model": flags if is_lm else Namespace(**flags)})
-    checkpoint.pop("last_optimizer_state", None)  # it belongs to the softmax model, as does a running mean
+    checkpoint.pop("last_optimizer_state", None)  # it is of the softmax model, and so are the running means below
     if isinstance(checkpoint.get("extra_state"), dict):
         for mean in ("ema", "ema_fp32_params"):
             checkpoint["extra_state"].pop(mean, None)
@@ -98,9 +102,9 @@ def _converted(checkpoint: dict, path: str, to: str) -> Tuple[dict, List[str]]:
 
 
 def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
-    """name of an attention module → the root mean square of its heads, over sentences of random words.
+    """name of an attention module → the root mean square of its heads, on sentences of random words.
 
-    Real text is not needed: on the embedded corpus, random words gave the gains of real sentences within a quarter.
+    Real text is not needed: on the toy corpus, random words gave gains within 25 % of those of real sentences.
     """
     squares: Dict[str, Tensor] = {}
     hooks = [
@@ -124,10 +128,10 @@ def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
 
 
 def initialise_norms(model: nn.Module, rms: Dict[str, float]) -> None:
-    """Make the normalised heads as large as those of softmax: gates at 0, which halves every head, and gains to match.
+    """Initialise the norms so that the normalised heads are as large as those of softmax.
 
-    The paper's random gate would remove whole dimensions here, because it is multiplied by the heads of a trained
-    model, which are large.
+    The gates start at 0, which halves every head, and the gains make up for it. The paper's random gates would switch
+    whole dimensions off here, because they are multiplied by the heads of a trained model, which are large.
     """
     for place, module in model.named_modules():
         norm = module.norm if isinstance(module, RelaMultiheadAttention) else None

@@ -6,9 +6,9 @@ From one matrix α of T target and S source tokens, each row of which sums to 1:
     absentmindedness out     1/T Σ_t H(α[t, ·])                        a target token should attend to few
     absentmindedness in      1/S Σ_s H(α[·, s] / Σ_t α[t, s])          a source token should be attended to by few
 
-All are 0 for a one-to-one alignment and grow with uncertainty. A Transformer has many such matrices; theirs was one.
-Here it is the mean over layers and heads. Rows of ReLA are scaled to the sum 1 after the mean; a row that is null in
-all heads stays 0, and adds nothing but the missing coverage.
+All are 0 for a one-to-one alignment and grow with uncertainty. Their model had one matrix. A Transformer has many, so
+α is the mean over layers and heads here. Rows of ReLA are scaled to the sum 1 after the mean. A row that is null in
+all heads stays 0. It adds to the coverage deviation only.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ from fairseq_rela.analysis.reading import DumpReader
 
 
 class Penalties(NamedTuple):
-    """Of one sentence pair, in nats; higher is worse."""
+    """The penalties of one sentence pair, in nats. Higher is worse."""
 
     coverage_deviation: float
     absentmindedness_out: float
@@ -44,7 +44,7 @@ def penalties(weights: np.ndarray) -> Penalties:
 
 
 def _scaled(weights: np.ndarray, axis: int) -> np.ndarray:
-    """With the sum 1 along `axis`, or 0 where all are 0."""
+    """The weights scaled to the sum 1 along `axis`. Where all are 0, they stay 0."""
     sums = weights.sum(axis=axis, keepdims=True)
     return np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
 
@@ -53,7 +53,7 @@ def _entropies(weights: np.ndarray, axis: int) -> np.ndarray:
     return -(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(axis=axis)
 
 
-@lru_cache(maxsize=4)  # several scores are read from one dump, one after the other
+@lru_cache(maxsize=4)  # `evaluation` reads several scores from the same dump
 def pair_penalties(path: str) -> Dict[int, Penalties]:
     """By id, the penalties of every pair of a dump, from the mean over layers and heads of its cross attention."""
     reader = DumpReader(path)

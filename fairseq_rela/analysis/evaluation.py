@@ -23,7 +23,7 @@ UNSELECTED = [Term("null", None, None, 1, 0.0, 1.0)]  # the mean null rate
 
 
 class PairFiles(NamedTuple):
-    """The files that are known about some sentence pairs."""
+    """The files with what is known about some sentence pairs."""
 
     pairs: str  # a dump, or a file of statistics
     scores: Optional[str] = None  # the model's score per token

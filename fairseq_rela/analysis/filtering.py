@@ -30,7 +30,7 @@ def auroc_interval(
     draw = np.random.default_rng(seed)
     n, m = len(true), len(shuffled)
     if replicates is None:
-        replicates = int(np.clip(2e7 / (n + m), 100, 1000))  # each is slow for a large set, where few are enough
+        replicates = int(np.clip(2e7 / (n + m), 100, 1000))  # fewer for a large set: they are slow, and few are enough
     # Equal scores form one group. A replicate counts how often each group was drawn.
     groups, where = np.unique(np.concatenate([true, shuffled]), return_inverse=True)
     of_true, of_shuffled = where[:n], where[n:]

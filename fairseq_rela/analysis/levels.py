@@ -40,7 +40,7 @@ def at_word_level(weights: np.ndarray, kind: str, source: Words, target: Words) 
 
 
 def _members(of_piece: np.ndarray) -> np.ndarray:
-    """(words, pieces): 1 where the piece is of the word, in the order of the text. A piece of no word is one itself."""
+    """(words, pieces): 1 where the piece belongs to the word, in the order of the text. </s> is a word of its own."""
     begins = np.ones(len(of_piece), dtype=bool)
     begins[1:] = (of_piece[1:] != of_piece[:-1]) | (of_piece[1:] == -1)
     number = np.cumsum(begins) - 1

@@ -16,12 +16,15 @@ from fairseq_rela.dump.reader import AttentionDump
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
 
-_MOST_LONGER = 0.01  # share of lines that may have more words than pieces: sentencepiece removes invisible characters
+_MOST_LONGER = 0.01  # this share of lines may have more words than pieces: sentencepiece drops invisible characters
 
 
 def pair_lengths(path: str, lines: int) -> Tuple[np.ndarray, int]:
-    """The pieces of source and target with </s>, (lines, 2) uint16, at the pair's id; 0 where there is no pair. And the
-    number that the pairs have, which is the highest id and 1. An id beyond the last line takes no memory."""
+    """(lengths, number of pairs) of a dump or a file of statistics.
+
+    The lengths (lines, 2) uint16 are the numbers of pieces of source and target, with </s>, at the id of the pair. They
+    are 0 where there is no pair. The number of pairs is the highest id plus 1. An id beyond `lines` takes no memory.
+    """
     lengths, pairs = np.zeros((lines, 2), dtype=np.uint16), 0
     for ids, values in _lengths(path):
         pairs = max(pairs, 1 + int(ids.max(initial=-1)))
@@ -42,8 +45,8 @@ def _lengths(path: str) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
 def check_lines(path: str, source: str, target: str) -> None:
     """InputError if the text cannot be that of the pairs in `path`.
 
-    Where the text has more lines than there are pairs, one line with more words than its pair has pieces is enough to
-    refuse. Where it has as many, one in a hundred is.
+    A line with more words than its pair has pieces is wrong. If the text has more lines than there are pairs, one such
+    line is an error. If it has as many, more than one line in a hundred must be wrong.
     """
     lines = line_count(source)
     lengths, pairs = pair_lengths(path, lines)

@@ -37,7 +37,7 @@ def input_words(target: Words) -> List[Optional[int]]:
 
 @dataclass(frozen=True)
 class Condition:
-    """The null rate of one head over the queries after one word, and how much that tells."""
+    """The null rate of one head over the queries after one word, and how surprising it is."""
 
     layer: int
     head: int

@@ -11,7 +11,7 @@ _LONGEST_LABEL = 24
 
 
 def require_matplotlib(or_else: str = "give --no-figures") -> Any:
-    """matplotlib, or an InputError that says how to install it and `or_else` how to go on without it."""
+    """matplotlib. Without it, InputError says how to install it, or what to do instead (`or_else`)."""
     try:
         import matplotlib
     except ImportError:

@@ -11,7 +11,7 @@ from fairseq_rela.analysis.report_tables import named_runs
 from fairseq_rela.analysis.tally import SentenceLines
 
 MOST_BYTES = 20_000_000  # of report.html
-_NOTE_BYTES = 1000  # the note about missing sentences has fewer
+_NOTE_BYTES = 1000  # room for the note about missing sentences, which is shorter
 
 
 def write_report(

@@ -29,7 +29,7 @@ class Words(NamedTuple):
 def merge_rule(sentences: Iterable[Sequence[str]]) -> str:
     """The convention that `sentences` (lists of pieces) are written in: one of `RULES`.
 
-    `▁` at the start of a piece means sentencepiece: its every sentence has one, and text hardly ever does.
+    `▁` at the start of a piece means sentencepiece: every sentence of it has one, and other text hardly ever does.
     """
     rule = "none"
     for pieces in sentences:
@@ -43,8 +43,8 @@ def merge_rule(sentences: Iterable[Sequence[str]]) -> str:
 def merged(pieces: Sequence[str], rule: str = "auto") -> Words:
     """The words that `pieces` spell by `rule`: one of `RULES`, or "auto" to detect it from these pieces alone.
 
-    An unknown piece (`<unk>`) follows the rule as any other: in BPE it ends its word, in sentencepiece it goes on with
-    the word before it (sentencepiece sets a `▁` of its own before a word that begins with an unknown character).
+    An unknown piece (`<unk>`) follows the rule like any other piece. In BPE it ends its word. In sentencepiece it belongs
+    to the word before it, because a word that begins with an unknown character has a piece `▁` first.
     """
     if rule == "auto":
         rule = merge_rule([pieces])

@@ -1,4 +1,4 @@
-"""The sentences: a synchronous grammar, one table of rules that writes both languages and their links at once."""
+"""The sentences: a synchronous grammar. One table of rules makes both languages and the links between their words."""
 
 import re
 from functools import lru_cache
@@ -8,13 +8,16 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_rela.corpus.lexicon import FEATURES, MORPHEMES, Lexicon, Word, pick
 
-# category, weight, what it draws or needs, source, target
+# A rule is (category, weight, features, source, target). The weight says how often the rule is chosen.
 #
-# UPPER CASE is a category: another rule's, or a class of the lexicon (digits tell two of one category apart).
-# Lower case is a morpheme. What bears one name on both sides of a rule is the same thing and is linked; a morpheme of
-# one side alone is linked to nothing. `+` writes two things as one word, linked to both; `-` adds an inflection,
-# which links nothing. `number`, `tense`, `noun` are drawn for the rule and all below it, and otherwise come from
-# above; `singular` and `plural` admit the rule only there.
+# In source and target:
+#   UPPER CASE is a category: one of these rules, or a class of the lexicon. A digit tells two of the same one apart.
+#   Lower case is a morpheme. A name that is on both sides is linked. A morpheme of one side only is linked to nothing.
+#   `+` joins two parts into one word, which is linked to what both are linked to.
+#   `-` adds an inflection. An inflection has no link.
+# Features:
+#   `number`, `tense`, `noun` are drawn here, and hold for everything below. Without them, those from above hold.
+#   `singular` and `plural` restrict the rule to that number.
 RULES = (
     ("TEXT", 60, "", "MAIN .", "MAIN ."),
     ("TEXT", 8, "", "ADV INV .", "ADV INV ."),  # the target's verb stays second
@@ -66,9 +69,9 @@ RULES = (
 )
 CLAUSES = {"MAIN": 1, "INV": 1, "SUB": 1, "TWICE": 2, "ORDER": 1, "RELATIVE": 1}  # clauses in a category
 
-Features = Dict[str, Any]  # number and tense: index of the value; noun: a Word; gender: that noun's
-Token = Tuple[str, Tuple[int, ...]]  # a word, or a part of one, and the ids it shares with what it is linked to
-Item = List[Tuple[str, bool]]  # one word of a rule: the names of its parts, and whether each is linked
+Features = Dict[str, Any]  # number and tense: index of the value; noun: a Word; gender: that of the noun
+Token = Tuple[str, Tuple[int, ...]]  # a word, or a part of one, and its ids. Tokens with the same id are linked
+Item = List[Tuple[str, bool]]  # one word of a rule: the names of its parts, and whether each has a link
 
 
 class Sentence(NamedTuple):
@@ -168,7 +171,7 @@ class Grammar:
             if not stack:
                 return 1
             (category, number), rest = stack[0], stack[1:]
-            if category not in GRAMMAR:  # the noun was drawn, and counted, above
+            if category not in GRAMMAR:  # a noun was drawn and counted by a rule above
                 return (1 if category == "N" else self.lexicon.count(category)) * ways(rest, clauses)
             total = 0
             for rule in GRAMMAR[category]:
@@ -193,7 +196,7 @@ class _Derivation:
         self.last_id = 0
 
     def expand(self, category: str, features: Features) -> Tuple[List[Token], List[Token]]:
-        """The tokens of a category, source and target."""
+        """Choose a rule for a category and apply it. Returns the tokens of source and target."""
         rule = self.grammar.choose(category, features.get("number"), self.clauses_left, self.random)
         self.clauses_left -= rule.clauses
         if rule.draws:
@@ -228,7 +231,7 @@ class _Derivation:
 
 
 def _joined(item: Item, parts: List[List[Token]]) -> List[Token]:
-    """An item's tokens: those of its only part, or one word made of all its parts."""
+    """The tokens of an item: those of its only part, or one word made of all its parts."""
     if len(parts) == 1:
         return parts[0]
     word = "".join(part[0][0] for part in parts)

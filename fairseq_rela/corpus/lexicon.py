@@ -1,6 +1,6 @@
-"""The words of both languages: closed tables of function words and affixes, and open classes of invented stems.
+"""The words of both languages: fixed tables of function words and affixes, and classes of invented stems.
 
-A side is 0 (source) or 1 (target) throughout.
+`side` is 0 for the source and 1 for the target.
 """
 
 from bisect import bisect
@@ -10,10 +10,11 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from fairseq_rela.progress import progress
 
-FEATURES = {"number": 2, "tense": 2, "gender": 3}  # how many values: singular plural, present past, three genders
+# How many values each feature has: singular and plural; present and past; three genders.
+FEATURES = {"number": 2, "tense": 2, "gender": 3}
 
-# name: (source form, target form). `-x` is a suffix, `x-` a prefix, `-` nothing. After a colon the form agrees:
-# one form for each value of the features named, the last feature running fastest. A form that only one
+# name → (source form, target form). `-x` is a suffix, `x-` a prefix, `-` an empty form. If features are named before a
+# colon, one form for each of their values follows; the value of the last feature changes fastest. A form that only one
 # language uses is empty in the other.
 MORPHEMES: Dict[str, Tuple[str, str]] = {
     ".": (".", "."),
@@ -47,14 +48,14 @@ MORPHEMES: Dict[str, Tuple[str, str]] = {
     "conc": ("", "gender number: -a -as -e -es -o -os"),  # an adjective's concord with its noun
     "glue": ("", "-o"),  # holds a compound together
 }
-# Written as one word with its verb in the source; parted from it in the target's main clauses.
+# Particles of verbs. In the source, and in subordinate clauses of the target, particle and verb are one word.
 PARTICLES = (("re-", "wek-"), ("sub-", "nol-"), ("tra-", "hin-"), ("dis-", "ost-"))
 
-# class: share of the lexicon (nouns, verbs, verbs of saying, adjectives, adverbs, names)
+# class → its share of the lexicon: nouns, verbs, verbs of saying, adjectives, adverbs, names
 SHARES = {"N": 0.45, "V": 0.19, "SAY": 0.04, "A": 0.15, "ADV": 0.05, "NAME": 0.12}
-SMALLEST = 50  # stems, so that no class has fewer than two
+SMALLEST = 50  # the fewest stems of a lexicon, so that every class has at least two
 
-# onsets, vowels, codas of a side's stems: they end in a consonant, suffixes begin with a vowel
+# For each side the onsets, vowels and codas of its stems. Stems end in a consonant, and suffixes begin with a vowel.
 SOUNDS = (
     ("b d f g k l m n p r s t v z br kr pl tr", "a e i o u", "d k l m n r s t"),
     ("h j k l m n r s t v w y hw sk st th", "a e i o u y ae", "k l n r s t th nd lk rs"),
@@ -68,12 +69,15 @@ class Word(NamedTuple):
 
 
 def pick(cumulative: Sequence[float], random: Random) -> int:
-    """An index, drawn by cumulative weights. Of `random` only random() is used: it alone never changes with Python."""
+    """An index, drawn by cumulative weights.
+
+    It uses only the method random() of `random`, whose numbers are the same in every version of Python.
+    """
     return min(bisect(cumulative, random.random() * cumulative[-1]), len(cumulative) - 1)
 
 
 class _Stems:
-    """Stems of a side, no two alike. None begins with a prefix or ends in a suffix: a form has one reading."""
+    """Makes different stems of one side. None begins with a prefix or ends in a suffix: a word has one reading."""
 
     def __init__(self, side: int, random: Random):
         entries = [entry[side].split(":")[-1].split() for entry in MORPHEMES.values()]
@@ -85,21 +89,22 @@ class _Stems:
         self.random = random
 
     def new(self, syllables: int) -> str:
+        """A new stem of this many syllables, or of more if almost all of these are used."""
         while True:
             for _ in range(20):
                 onsets, vowels, codas = self.sounds
-                stem = "".join(self._one(sounds) for sounds in [onsets, vowels] * syllables + [codas])
+                stem = "".join(self._choice(sounds) for sounds in [onsets, vowels] * syllables + [codas])
                 if not (stem in self.taken or stem.startswith(self.prefixes) or stem.endswith(self.suffixes)):
                     self.taken.add(stem)
                     return stem
-            syllables += 1  # the short ones are used up
+            syllables += 1
 
-    def _one(self, choices: List[str]) -> str:
+    def _choice(self, choices: List[str]) -> str:
         return choices[int(len(choices) * self.random.random())]
 
 
 class Lexicon:
-    """`size` invented stems by class, most frequent first, drawn by Zipf's law."""
+    """About `size` invented stems in classes. In each class the most frequent come first, by Zipf's law."""
 
     def __init__(self, size: int, seed: int):
         random = Random(f"lexicon {seed}")

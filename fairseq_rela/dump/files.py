@@ -43,7 +43,7 @@ def open_segments(directory: str, info: DumpInfo) -> List[Segment]:
     segments = []
     for shard, numbers in sorted(shards.items()):
         for expected, number in enumerate(numbers):
-            if number != expected:  # the numbers are never counted up to the largest, which may be any number
+            if number != expected:
                 later = segment_path("", shard, number)
                 raise InputError(
                     f"{segment_path(directory, shard, expected)}: missing, although later segments are there "

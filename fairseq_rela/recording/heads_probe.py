@@ -1,4 +1,4 @@
-"""Looks at the heads z of every attention while a model runs: their energy, values that are not finite, their gates.
+"""Measures the heads z of every attention while a model runs: their energy, values that are not finite, their gates.
 
 z (T, B, d) is what the heads of an attention give together, before its norm and its output projection.
 """
@@ -21,7 +21,7 @@ SATURATION = math.log(0.95 / 0.05)
 
 
 class HeadsProbe:
-    """A hook before the module that takes z. It keeps what it sees in the last call, None before the first."""
+    """A forward pre-hook of the module whose input is z. It keeps the numbers of the last call, None before the first."""
 
     def __init__(self, heads: int) -> None:
         self._heads = heads
@@ -57,7 +57,7 @@ def taker_of_heads(module: MultiheadAttention) -> nn.Module:
 
 @contextlib.contextmanager
 def probe_heads(parts: AttentionParts) -> Iterator[Probes]:
-    """Look at the heads of these attention modules inside the `with`."""
+    """Measure the heads of these attention modules inside the `with`."""
     hooks: Dict[MultiheadAttention, HeadsProbe] = {}  # one per module: a joint attention belongs to two kinds
     probes: Probes = {kind: {} for kind in parts}
     with contextlib.ExitStack() as undo:

@@ -76,7 +76,7 @@ class AttentionOutput:
         self._dump = DumpWriter(to.dump, info, to.shard, to.resume) if to.dump else None
         recorded = {kind: row.layers for kind, row in info.kinds.items()}
         self._stats = StatsWriter(to.stats, recorded, to.resume) if to.stats else None
-        # what the run that this one resumes has recorded
+        # the hypotheses that the run before recorded, if this run resumes it
         self.earlier = RecordedHypotheses(to.dump, source, target) if to.dump and to.resume else None
 
     def recorded_before(self, id: int, rank: int) -> bool:

@@ -18,7 +18,7 @@ from fairseq_rela.recording.recorder import Recording
 QUERIES, VISIBLE, NONZERO, SIZE, GATES, SATURATED, ENERGETIC, HEADS = range(8)
 BLOCKS = 3
 
-LEAST_ENERGY = 0.001  # a head below this share of the energy of its layer gives next to nothing
+LEAST_ENERGY = 0.001  # the output of a head with less than this share of its layer's energy is almost 0
 
 
 class ByHead(NamedTuple):

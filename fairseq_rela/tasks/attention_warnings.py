@@ -1,4 +1,4 @@
-"""Warnings about heads after a validation: heads that attend to nothing, that give nothing, or whose values broke."""
+"""Warnings about heads after a validation: they attend to nothing, their output is almost 0, or it is not finite."""
 
 import logging
 from typing import Callable, Dict, List, Tuple
@@ -14,7 +14,7 @@ Places = List[Tuple[str, int, List[int]]]  # kind, layer, heads
 
 
 def in_order_of_computation(counts: Dict[str, np.ndarray]) -> List[Tuple[str, int, np.ndarray]]:
-    """Every layer that has run: the encoder's, then for each layer of the decoder its own attention and the cross."""
+    """Every layer that has run: the encoder's, then for each decoder layer its self-attention and cross attention."""
     rows = [(kind, layer, row) for kind in counts for layer, row in enumerate(counts[kind]) if row[QUERIES]]
     return sorted(rows, key=lambda place: (place[0] != "encoder", place[1], place[0] == "cross"))
 

@@ -1,4 +1,4 @@
-"""The flags of `translation_attention`, and what can be said about them before a model is loaded."""
+"""The flags of `translation_attention`, and the checks that need no model."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from fairseq_rela.tasks.attention_stats import AttentionStatsConfig
 
 
 class EndingError(InputError, SystemExit):
-    """An InputError that ends a program with its one line.
+    """An InputError that ends one of fairseq's commands with one line.
 
     fairseq's commands print a traceback for every exception that they do not catch. Python prints none for a
     SystemExit: only the message, and the exit status is 1.

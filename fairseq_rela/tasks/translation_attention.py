@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 # options of generation that change only what is printed or scored, not what is recorded
 _PRINTING_OPTIONS = ("nbest", "print_alignment", "print_step", "sacrebleu", "replace_unk", "retain_iter_history")
-# those that print what only a search knows
+# options that print what only a search knows, so that nothing can be taken from the dump
 _SEARCH_ONLY_OPTIONS = ("print_alignment", "print_step", "replace_unk", "retain_iter_history")
 
 
@@ -85,7 +85,7 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         self._generation = args
         if self._recording and self._remaining is not None and not self._outputs:
             with ending_in_one_line():
-                self._open(models)  # before the processes that load data are started
+                self._open(models)  # before fairseq starts the processes that load data
         return super().build_generator(models, args, *more, **options)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **options):
@@ -163,7 +163,7 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
                     hypotheses_of_batch = with_recorded(hypotheses_of_batch, recorded)
                 self._note_progress(len(ids))
             except BaseException:
-                with contextlib.suppress(InputError):  # the same full disk again
+                with contextlib.suppress(InputError):  # closing may fail for the same reason, such as a full disk
                     close_outputs(self._outputs, complete=False)
                 raise
         return hypotheses_of_batch
@@ -184,7 +184,7 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
 
     @property
     def _from_search(self) -> List[bool]:
-        """Whether each of the options is given for which every sentence must be searched."""
+        """For each option that needs a search for every sentence: whether it is given."""
         return [bool(getattr(self._generation, name, None)) for name in _SEARCH_ONLY_OPTIONS]
 
     def _record(self, ids: List[int], hypotheses_of_batch: List[List[Hypothesis]], sample: Dict[str, Any]) -> None:
