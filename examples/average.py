@@ -37,8 +37,8 @@ def reached(run: str) -> int:
 def last_checkpoints(run: str, updates: int, count: int, every: int) -> List[str]:
     """The last `count` checkpoints up to this update.
 
-    fairseq writes no interval checkpoint where an epoch ends. There checkpoint_last.pt takes its place if training
-    ended there, too; otherwise the checkpoint before it is the last one.
+    fairseq writes no interval checkpoint at the end of an epoch. If training ended there too, checkpoint_last.pt takes
+    its place. Otherwise the checkpoint before it is the last one.
     """
     saved = interval_checkpoints(run)
     paths = [path for path in saved if update_of(path) <= updates]

@@ -1,7 +1,7 @@
 """Build a wheel of fairseq from its unpacked source, with only the extensions that text needs.
 
-fairseq compiles C++ for BLEU, batching, edit distances and clustering; only the first two are used
-for text, and leaving out the rest takes the build from minutes to seconds.
+fairseq compiles C++ for BLEU, batching, edit distances and clustering. Text needs only the first two. Without the
+others the build takes seconds instead of minutes.
 
     python build_fairseq.py SOURCE_DIR WHEEL_DIR
 """
@@ -23,12 +23,12 @@ def main(source_dir: str, wheel_dir: str) -> None:
     setup = setuptools.setup
 
     def setup_for_text(**options):
-        found = [e for e in options["ext_modules"] if e.name in TEXT_EXTENSIONS]
-        missing = TEXT_EXTENSIONS - {e.name for e in found}
+        text_modules = [e for e in options["ext_modules"] if e.name in TEXT_EXTENSIONS]
+        missing = TEXT_EXTENSIONS - {e.name for e in text_modules}
         if missing:
             sys.exit(f"{source_dir}: no extension {', '.join(sorted(missing))}; is this fairseq 0.12?")
-        options.update(ext_modules=found, setup_requires=[])
-        # torch's build_ext insists on ninja and a matching compiler; plain C++ needs neither
+        options.update(ext_modules=text_modules, setup_requires=[])
+        # torch's build_ext requires ninja and a matching compiler. Plain C++ needs neither.
         options.get("cmdclass", {}).pop("build_ext", None)
         return setup(**options)
 

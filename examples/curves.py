@@ -10,7 +10,7 @@ from typing import Dict, List, Tuple
 import recipe
 from run_files import validation_curve
 
-SHOWN_FROM = 0.05  # share of the updates that is left out at the start, where the loss falls from far above
+SHOWN_FROM = 0.05  # this share of the updates is left out at the start, where the loss is much higher
 
 
 def mean_curve(curves: List[List[Tuple[int, float]]]) -> List[Tuple[int, float]]:
@@ -41,6 +41,7 @@ def draw(axes, curves: Dict[str, List[List[Tuple[int, float]]]]) -> None:
 
 def main(picture: str, title: str, *named: str) -> None:
     from fairseq_rela.analysis.plots import new_figure
+    from fairseq_rela.atomic import write_atomically
 
     curves = {}
     for name, _, runs in (argument.partition("=") for argument in named):
@@ -54,8 +55,7 @@ def main(picture: str, title: str, *named: str) -> None:
     draw(axes, curves)
     axes.set_title(title)
     os.makedirs(os.path.dirname(os.path.abspath(picture)), exist_ok=True)
-    figure.savefig(picture + ".part", format="png", dpi=110)
-    os.replace(picture + ".part", picture)
+    write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=110))
 
 
 if __name__ == "__main__":

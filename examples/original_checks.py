@@ -1,4 +1,4 @@
-"""Whether a file is complete, and the one its publisher offers."""
+"""Checks that a file is complete, and that it is the file that its publisher offers."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ def digest(path: str, kind: str) -> str:
 
 
 def listed_checksums(setting: str) -> Optional[Dict[str, str]]:
-    """What CHECKSUMS says, by file name: nothing for `none`; None where the data set's own checksums count."""
+    """The checksums of CHECKSUMS by file name. Empty for `none`; None to use the data set's own checksums."""
     if not setting:
         return None
     if setting == "none":

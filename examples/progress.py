@@ -11,11 +11,11 @@ from typing import Dict, Optional
 
 WIDTH = 30
 FIELDS = {name: re.compile(rf'"{name}": "([^"]+)"') for name in ("num_updates", "loss", "valid_loss")}
-EVERY = 2.0  # seconds between looks at logs
+EVERY = 2.0  # the logs are read again after this many seconds
 
 
 class Training:
-    """What a log has said so far. The clock starts at its first line, since fairseq is slow to load."""
+    """What a log has said so far. The clock starts at its first line, because fairseq is slow to load."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.loss, self.valid = total, 0, "-", "-"

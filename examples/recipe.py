@@ -8,6 +8,11 @@ import shlex
 import sys
 from typing import Iterable, NoReturn
 
+# The package is found without being installed too: a dry run needs no environment.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from fairseq_rela.atomic import write_text_atomically
+
 
 class RecipeError(Exception):
     """The message is printed in one line, with the recipe's name."""
@@ -40,8 +45,6 @@ def typed(words: Iterable[str]) -> str:
 
 
 def write_atomically(path: str, text: str) -> None:
-    """Write `path`.part, then rename it: a reader sees the old file or the new one."""
+    """Write a text file atomically, and make its directory if it is missing."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(path + ".part", path)
+    write_text_atomically(path, text)

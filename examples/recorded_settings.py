@@ -1,4 +1,4 @@
-"""Settings kept in a file beside what was made with them, one NAME=VALUE per line.
+"""Settings in a file beside the results that were made with them, one NAME=VALUE per line.
 
 python recorded_settings.py FILE ADVICE NAME=VALUE ...     record the settings; fail if others are recorded already
 """

@@ -1,7 +1,7 @@
 """Tables in a Markdown file that are filled row by row, wherever the runs were made.
 
-A table stands behind a comment <!-- table: NAME, key: N -->. A new row replaces the row whose first N cells are the
-same; otherwise it is added at the end. A table that the file does not have is added at its end, with its title.
+A table follows a comment <!-- table: NAME, key: N -->. A new row replaces the row whose first N cells are the same. If
+there is none, it is added to the end of the table. A table that the file does not have is added with its title.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _rows(lines: List[str], first: int) -> int:
-    """The index behind the last row of the table whose first row is at `first`."""
+    """The index after the last row of the table whose first row is at `first`."""
     return next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
 
 

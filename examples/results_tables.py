@@ -1,12 +1,11 @@
-"""The tables of RESULTS.md: their columns, and what they are called in a run's numbers (table.py)."""
+"""The tables of RESULTS.md: their titles and columns. The numbers of a run have the same names in table.py."""
 
 import os
 
 from results_file import Table
 
-TRIAL_UPDATES = int(
-    os.environ.get("TRIAL_UPDATES") or 400
-)  # of the trials; their rows stay when a run is trained further
+# The length of a trial. The rows of trials stay in the table when a run is trained further.
+TRIAL_UPDATES = int(os.environ.get("TRIAL_UPDATES") or 400)
 
 ATTENTION_NUMBERS = (
     "encoder sparsity %", "decoder sparsity %", "cross sparsity %", "cross null %", "shuffled null %",

@@ -3,7 +3,7 @@
 python step.py [OPTIONS] -- COMMAND ...
 
 A dry run prints the command. What a command makes is written atomically: output goes to PATH.part, which is renamed
-to PATH when the command has succeeded. A command that is given PATH.part as an argument is treated alike.
+to PATH when the command has succeeded. So is a PATH.part that the command writes itself, as one of its arguments.
 """
 
 import argparse

@@ -14,6 +14,8 @@ from typing import Any, Dict, List, Optional
 
 import recipe
 
+from fairseq_rela.kinds import KINDS
+
 NOTHING = "-"
 WIDTH = 10  # of a column of `compare`
 # scores of fairseq-rela filter --labels, by their column here
@@ -46,7 +48,7 @@ def scores(run: str) -> Dict[str, Dict[str, Any]]:
 def attention_numbers(metrics: Dict[str, Any]) -> Dict[str, float]:
     """The columns that metrics.json of one model gives. Rates are means over the layers."""
     (model,) = metrics["models"].values()
-    numbers = {f"{kind} sparsity %": 100 * mean(model["sparsity"][kind]) for kind in ("encoder", "decoder", "cross")}
+    numbers = {f"{kind} sparsity %": 100 * mean(model["sparsity"][kind]) for kind in KINDS}
     numbers["cross null %"] = 100 * mean(model["null_rate"]["cross"])
     if "null_rate_shuffled" in model:
         numbers["shuffled null %"] = 100 * mean(model["null_rate_shuffled"]["cross"])

@@ -7,7 +7,6 @@ The specs (see text_formats.py) may name files of the index that download.py wro
 
 import argparse
 import os
-import shutil
 
 import parallel_text
 import recipe
@@ -38,9 +37,8 @@ class TextTaker:
 
     def take_noisy(self) -> None:
         self.extract("noisy", self.args.noisy, self.args.encoding)
-        labels = self.path("noisy.labels")
-        shutil.copyfile(located(self.args.noisy_labels, self.index), labels + ".part")
-        os.replace(labels + ".part", labels)
+        with open(located(self.args.noisy_labels, self.index), encoding="utf-8") as labels:
+            recipe.write_atomically(self.path("noisy.labels"), labels.read())
 
     def take_training(self) -> None:
         """Training text, without the pairs that are aligned by hand; a part may become the other splits."""

@@ -1,4 +1,4 @@
-"""Sentences out of files as their publishers offer them: plain text, gzip, tar, SGML, XML, TMX.
+"""Reads sentences from files as their publishers offer them: plain text, gzip, tar, SGML, XML, TMX.
 
 A SPEC is a file, or ARCHIVE:MEMBER. A MEMBER with * stands for several files, read in the order of their names.
 """
@@ -128,7 +128,7 @@ def reader(spec: str) -> Reader:
 
 
 def sentences(spec: str, lang: str, encoding: str) -> Iterator[str]:
-    """One sentence at a time, with single spaces, so that nothing in it can end a line."""
+    """One sentence at a time. All white space becomes single spaces, so that no character in a sentence ends a line."""
     for line in reader(spec)(decoded(spec, encoding), lang):
         yield " ".join(line.split())
 

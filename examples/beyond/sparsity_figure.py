@@ -4,12 +4,12 @@ python sparsity_figure.py TABLE.tsv FIGURE.png
 """
 
 import csv
-import os
 import sys
 
 from fairseq_rela.analysis.plots import new_figure
+from fairseq_rela.atomic import write_atomically
+from fairseq_rela.kinds import KINDS
 
-KINDS = ("encoder", "decoder", "cross")
 DRIVEN = {"target": ("from the start", "o", "-"), "tuned": ("in fine-tuning", "s", "--")}
 
 
@@ -23,23 +23,25 @@ def bleu(row):
     return float(row.get("BLEU") or row["tokenised BLEU"])
 
 
-def by_target(rows, how):
-    """The rows of `how`:SHARE, by the share in per cent."""
-    found = {name.partition(":")[2]: row for name, row in rows.items() if name.startswith(how + ":")}
-    return sorted((100 * float(share), row) for share, row in found.items() if share != "none")
+def by_target(rows, prefix):
+    """(target in per cent, row) of the rows whose names are `prefix`:SHARE, lowest target first."""
+    by_share = {name.partition(":")[2]: row for name, row in rows.items() if name.startswith(prefix + ":")}
+    return sorted((100 * float(share), row) for share, row in by_share.items() if share != "none")
 
 
 def draw(rows, sparsity, quality):
-    for how, (label, marker, line) in DRIVEN.items():
-        found = by_target(rows, how)
-        if not found:
+    for prefix, (label, marker, line) in DRIVEN.items():
+        driven = by_target(rows, prefix)
+        if not driven:
             continue
-        targets = [target for target, _ in found]
+        targets = [target for target, _ in driven]
         for kind, colour in zip(KINDS, ("C0", "C1", "C2")):
-            measured = [float(row[f"{kind} sparsity %"]) for _, row in found]
+            measured = [float(row[f"{kind} sparsity %"]) for _, row in driven]
             sparsity.plot(targets, measured, line, marker=marker, color=colour, label=f"{kind}, {label}")
         sparsity.plot(targets, targets, color="grey", linewidth=1, zorder=0)
-        quality.plot(targets, [bleu(row) for _, row in found], line, marker=marker, color="C3", label=f"driven {label}")
+        quality.plot(
+            targets, [bleu(row) for _, row in driven], line, marker=marker, color="C3", label=f"driven {label}"
+        )
     for style, (name, label) in zip(
         (":", "--", "-."),
         (("none", "no threshold"), ("tuned:none", "no threshold, fine-tuned"), ("threshold:learn", "learned")),
@@ -56,8 +58,7 @@ def draw(rows, sparsity, quality):
 def main(table, picture):
     figure = new_figure(11, 4.5)
     draw(read(table), *figure.subplots(1, 2))
-    figure.savefig(picture + ".part", format="png", dpi=110)
-    os.replace(picture + ".part", picture)
+    write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=110))
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def translator(trained: trained_models.Trained, beam: int, lenpen: float, device
         tokens = source.unsqueeze(0).to(device)
         lengths = torch.tensor([tokens.size(1)], device=device)
         with torch.no_grad():
-            found = generator.generate([model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths}})
-        return len(found[0][0]["tokens"])
+            hypotheses = generator.generate([model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths}})
+        return len(hypotheses[0][0]["tokens"])
 
     return translate
 

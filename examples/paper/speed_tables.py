@@ -5,7 +5,6 @@ python speed_tables.py figure2 DECODING.json FIGURE.png
 """
 
 import json
-import os
 import sys
 from typing import Any, Dict, List, NamedTuple, Sequence
 
@@ -105,6 +104,7 @@ def speed_by_group(decoding: Dict[str, Any]) -> Dict[str, List[float]]:
 
 def figure2(decoding_path: str, figure_path: str) -> List[str]:
     from fairseq_rela.analysis.plots import new_figure
+    from fairseq_rela.atomic import write_atomically
 
     decoding = read(decoding_path)
     members, speeds = groups(decoding["source_lengths"]), speed_by_group(decoding)
@@ -118,8 +118,7 @@ def figure2(decoding_path: str, figure_path: str) -> List[str]:
     axes.set_ylim(bottom=0)
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.legend(frameon=False)
-    figure.savefig(figure_path + ".part", format="png", dpi=150)
-    os.replace(figure_path + ".part", figure_path)
+    write_atomically(figure_path, lambda file: figure.savefig(file, format="png", dpi=150))
     lines = ["\t".join(["group", "sentences", "mean length", *speeds])]
     for number, group in enumerate(members):
         cells = [f"{values[number]:.2f}×" for values in speeds.values()]

@@ -32,13 +32,13 @@ def mark(tags_path: str, text_path: str) -> None:
 def table(metrics_path: str, *tags: str) -> None:
     with open(metrics_path, encoding="utf-8") as file:
         (model,) = json.load(file)["models"].values()
-    found, overall = model["null_after_tags"], model["null_rate_heads"]["cross"]
+    by_tag, overall = model["null_after_tags"], model["null_rate_heads"]["cross"]
     print("\t".join(["after", "queries", "null rate, all heads", "least null head", "its null rate there", "overall"]))
     for tag in tags:
-        if tag not in found:
+        if tag not in by_tag:
             print(f"{tag}\t0")
             continue
-        rates = found[tag]["null_rate_heads"]
+        rates = by_tag[tag]["null_rate_heads"]
         heads = [(rate, layer, head) for layer, row in enumerate(rates) for head, rate in enumerate(row)]
         # of equal heads, the one that is null most often elsewhere says most
         least, layer, head = min(heads, key=lambda each: (each[0], -overall[each[1]][each[2]]))
@@ -46,7 +46,7 @@ def table(metrics_path: str, *tags: str) -> None:
         place = f"layer {model['layers']['cross'][layer]} head {head}"
         print(
             "\t".join(
-                [tag, str(found[tag]["count"]), f"{mean:.1%}", place, f"{least:.1%}", f"{overall[layer][head]:.1%}"]
+                [tag, str(by_tag[tag]["count"]), f"{mean:.1%}", place, f"{least:.1%}", f"{overall[layer][head]:.1%}"]
             )
         )
     print(

@@ -43,8 +43,8 @@ def merge_rule(sentences: Iterable[Sequence[str]]) -> str:
 def merged(pieces: Sequence[str], rule: str = "auto") -> Words:
     """The words that `pieces` spell by `rule`: one of `RULES`, or "auto" to detect it from these pieces alone.
 
-    An unknown piece (`<unk>`) follows the rule like any other piece. In BPE it ends its word. In sentencepiece it belongs
-    to the word before it, because a word that begins with an unknown character has a piece `▁` first.
+    An unknown piece (`<unk>`) follows the rule like any other piece. In BPE it ends its word. In sentencepiece it
+    belongs to the word before it, because a word that begins with an unknown character has a piece `▁` first.
     """
     if rule == "auto":
         rule = merge_rule([pieces])

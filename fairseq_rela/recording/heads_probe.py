@@ -21,7 +21,7 @@ SATURATION = math.log(0.95 / 0.05)
 
 
 class HeadsProbe:
-    """A forward pre-hook of the module whose input is z. It keeps the numbers of the last call, None before the first."""
+    """A forward pre-hook of the module whose input is z. It keeps the numbers of its last call; None before."""
 
     def __init__(self, heads: int) -> None:
         self._heads = heads
