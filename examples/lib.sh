@@ -64,7 +64,7 @@ load_dataset() {
 find_environment() {
   local venv=${RELA_VENV:-}
   [ -n "$venv" ] || command -v fairseq-train > /dev/null || venv=$root/.venv
-  [ -z "$venv" ] || PATH=$(cd "$venv" 2> /dev/null && pwd)/bin:$PATH
+  [ ! -d "$venv" ] || PATH=$(cd "$venv" && pwd)/bin:$PATH
   [ "$dry_run" ] || command -v fairseq-train > /dev/null || die "fairseq-train was not found; run 'bash examples/setup_env.sh' first"
   python=$(command -v python || command -v python3) || die "Python was not found; run 'bash examples/setup_env.sh' first"
   export RECIPE=$recipe RECIPE_DATASET=$dataset RECIPE_DRY_RUN=$dry_run

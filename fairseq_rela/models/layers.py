@@ -1,6 +1,6 @@
 """fairseq's Transformer layers with a row of the catalog in each attention (paper, Section 4)."""
 
-from typing import Dict
+from typing import Any, Dict
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -13,6 +13,17 @@ from fairseq_rela.models.topk_flag import kept_scores
 
 # The parameters of fairseq 0.12.2's fused encoder layer, which always computes softmax: copies of the usual ones.
 FUSED_COPIES = tuple(f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias"))
+
+
+def attention_options(layer, cfg) -> Dict[str, Any]:
+    """The options that all attentions of a model have in common."""
+    return {
+        "threshold": threshold_setting(cfg),
+        "topk": kept_scores(cfg),
+        "dropout": cfg.attention_dropout,
+        "q_noise": layer.quant_noise,
+        "qn_block_size": layer.quant_noise_block_size,
+    }
 
 
 class RelaEncoderLayer(TransformerEncoderLayerBase):
@@ -34,12 +45,8 @@ class RelaEncoderLayer(TransformerEncoderLayerBase):
             cfg.encoder.attn,
             embed_dim,
             cfg.encoder.attention_heads,
-            threshold=threshold_setting(cfg),
-            topk=kept_scores(cfg),
-            dropout=cfg.attention_dropout,
             self_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
+            **attention_options(self, cfg),
         )
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
@@ -61,14 +68,10 @@ class RelaDecoderLayer(TransformerDecoderLayerBase):
             embed_dim,
             cfg.decoder.attention_heads,
             causal=True,
-            threshold=threshold_setting(cfg),
-            topk=kept_scores(cfg),
-            dropout=cfg.attention_dropout,
             add_bias_kv=add_bias_kv,
             add_zero_attn=add_zero_attn,
             self_attention=not cfg.cross_self_attention,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
+            **attention_options(self, cfg),
         )
 
     def build_encoder_attention(self, embed_dim, cfg):
@@ -78,12 +81,8 @@ class RelaDecoderLayer(TransformerDecoderLayerBase):
             cfg.decoder.attention_heads,
             kdim=cfg.encoder.embed_dim,
             vdim=cfg.encoder.embed_dim,
-            threshold=threshold_setting(cfg),
-            topk=kept_scores(cfg),
-            dropout=cfg.attention_dropout,
             encoder_decoder_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
+            **attention_options(self, cfg),
         )
 
 
