@@ -2,8 +2,8 @@
 
 from typing import Optional
 
-from fairseq_rela.attention.activations import ACTIVATIONS
-from fairseq_rela.attention.catalog import attention
+from fairseq_rela.attention.activations import ACTIVATIONS, Activation
+from fairseq_rela.attention.catalog import CATALOG, attention
 from fairseq_rela.attention.threshold import WARMUP, ThresholdSetting
 from fairseq_rela.errors import InputError
 
@@ -22,6 +22,10 @@ def threshold_setting(args) -> Optional[ThresholdSetting]:
     return ThresholdSetting.of(*(getattr(args, name, None) for name in THRESHOLD_FLAGS))
 
 
+def _activation(name: str) -> Activation:
+    return ACTIVATIONS[attention(name).activation]
+
+
 def check_threshold(args, *kinds: str) -> None:
     """InputError if a threshold flag has a bad value, or if the model's attentions cannot have such a threshold."""
     setting = threshold_setting(args)
@@ -29,14 +33,18 @@ def check_threshold(args, *kinds: str) -> None:
         return
     flag = "--rela-threshold" if setting.target is None else "--rela-target-sparsity"
     names = list(dict.fromkeys(str(getattr(args, f"{kind}_attn")) for kind in kinds))
-    pointwise = [name for name in names if ACTIVATIONS[attention(name).activation].pointwise]
+    pointwise = [name for name in names if _activation(name).pointwise]
     if not pointwise:
+        choices = ", ".join(name for name in CATALOG if _activation(name).pointwise)
         raise InputError(
             f"{flag}: {', '.join(names)} cannot have a threshold, because it compares each score with its row; choose "
-            "an attention with ReLU, GeLU or leaky ReLU"
+            f"one of {choices}"
         )
-    never_zero = [name for name in pointwise if not ACTIVATIONS[attention(name).activation].exact_zeros]
+    never_zero = [name for name in pointwise if not _activation(name).exact_zeros]
     if setting.target is not None and never_zero:
-        raise InputError(f"{flag}: weights of {', '.join(never_zero)} are not exactly 0; choose an attention with ReLU")
+        sparse = (name for name in CATALOG if _activation(name).pointwise and _activation(name).exact_zeros)
+        raise InputError(
+            f"{flag}: weights of {', '.join(never_zero)} are not exactly 0; choose one of {', '.join(sparse)}"
+        )
     if setting.target is not None and getattr(args, "cross_self_attention", False):
         raise InputError(f"{flag} does not go with --cross-self-attention; give --rela-threshold, or leave that out")
