@@ -21,6 +21,7 @@ COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
     "analyze": "analyse dumps as the paper does, with a report",
     "align": "get word links from the cross attention in a dump",
     "aer": "score word links against gold links (alignment error rate)",
+    "tag-transfer": "carry inline tags over to a translation, along word links",
     "filter": "split a corpus by the quality of its sentence pairs",
     "average": "average the weights of several checkpoints into one",
     "convert": "give a softmax checkpoint another attention, to continue training from it",

@@ -19,9 +19,12 @@ def apply_patches() -> None:
     2. `copy_checkpoints_atomically`: fairseq copies `checkpoint_last.pt` atomically. fairseq writes a checkpoint to
        a temporary file and renames it, but then copies it directly onto `checkpoint_last.pt`: a training that is
        killed during that copy cannot resume.
+    3. `link_no_null_rows`: `--print-alignment` gives no link to a target token that attends to nothing. fairseq takes
+       the largest weight of a row, which in a row of zeros is the first.
     """
     allow_fairseq_checkpoints()
     copy_checkpoints_atomically()
+    link_no_null_rows()
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -75,3 +78,25 @@ def copy_checkpoints_atomically() -> None:
 
     copy_atomically.is_atomic = True  # type: ignore[attr-defined]
     PathManager.copy = staticmethod(copy_atomically)
+
+
+def link_no_null_rows() -> None:
+    """Make fairseq's `extract_hard_alignment` leave out the target tokens whose row of attention is null."""
+    from fairseq import utils
+
+    extract = utils.extract_hard_alignment
+    if getattr(extract, "leaves_out_null_rows", False):
+        return
+
+    def extract_hard_alignment(
+        attn: torch.Tensor, src_sent: torch.Tensor, tgt_sent: torch.Tensor, pad: int, eos: int
+    ) -> list:
+        """One (source token, target token) for each target token that attends to a source token; attn is (T, S)."""
+        links = extract(attn, src_sent, tgt_sent, pad, eos)
+        words = (src_sent != pad) & (src_sent != eos)
+        rows = attn[(tgt_sent != pad) & (tgt_sent != eos)]  # fairseq makes one link for each of them, or none at all
+        attended = rows[:, words].ne(0).any(dim=1).tolist()
+        return [link for link, seen in zip(links, attended) if seen]
+
+    extract_hard_alignment.leaves_out_null_rows = True  # type: ignore[attr-defined]
+    utils.extract_hard_alignment = extract_hard_alignment

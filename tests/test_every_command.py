@@ -44,6 +44,10 @@ CALLS: Dict[str, List[Call]] = {
     ],
     "align": [Call(("dump",), ("dump",)), Call(("dump", "--out", "OUT"), ("dump",), "OUT")],
     "aer": [Call(("gold", "gold2"), ("gold", "gold2"))],
+    "tag-transfer": [
+        Call(("tagged", "text.en", "gold"), ("tagged", "text.en", "gold")),
+        Call(("tagged", "--strip", "--out", "OUT"), ("tagged",), "OUT"),
+    ],
     "filter": [
         Call(
             ("stats.tsv", "--source", "text.de", "--target", "text.en", "--keep", "0.5", "--out", "OUT"),
@@ -67,7 +71,7 @@ CALLS: Dict[str, List[Call]] = {
     ],
 }
 EVERY = [(name, number) for name in COMMANDS for number in range(len(CALLS.get(name, [])))]
-SILENT = {("dump-export", 0), ("align", 1)}  # calls that print nothing when all is well
+SILENT = {("dump-export", 0), ("align", 1), ("tag-transfer", 1)}  # calls that print nothing when all is well
 READING = [(name, number, file) for name, number in EVERY for file in CALLS[name][number].inputs]
 WRITING = [(name, number) for name, number in EVERY if CALLS[name][number].output]
 
@@ -83,6 +87,7 @@ def good(tmp_path_factory, request):
     write_dump(path / "dump", seed=1)
     (path / "gold").write_text("0-0\n0-0\n0-0\n0-0\n")
     (path / "gold2").write_text("0-0\n\n0-0 1p1\n0-0\n")
+    (path / "tagged").write_text("<b>eins</b>\nzwei\n<x/> drei\n<i>vier</i>\n")
     (path / "tags").write_text("A B\nA B C\nA B\nA B\n")
     (path / "labels").write_text("clean\nshuffled\nclean\nshuffled\n")
     for side in ("de", "en"):

@@ -497,3 +497,28 @@ def test_sentences_that_fairseq_leaves_out_are_told_of(data, checkpoints, tmp_pa
     assert len(told) == (left_out > 0)
     assert not told or told[0].startswith(f"{left_out} of {SENTENCES} sentences are in no batch")
     assert {r.id: [r.target] for r in AttentionDump(tmp_path / "dump")} == hypotheses(lines)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_are_dumped_beside_the_weights(data, checkpoints, tmp_path, name):
+    flags = ["--batch-size", 7, *TASK, "--attn-dump", tmp_path / "dump", "--attn-dump-norms"]
+    fairseq_generate(data, checkpoints[name], *flags)
+    dump = AttentionDump(tmp_path / "dump")
+    dump.verify()
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoints[name])], {"data": str(data)})
+    model.eval()
+    for record in list(dump)[:5]:
+        source = torch.tensor([[task.source_dictionary.index(token) for token in record.source]])
+        target = [task.target_dictionary.index(token) for token in record.target]
+        with torch.no_grad(), recorder.record_attention(model, norms=True) as recording:
+            model(source, torch.tensor([source.size(1)]), torch.tensor([[target[-1], *target[:-1]]]))
+        for kind in KINDS:
+            expected = recording.norms(kind)[:, :, 0].numpy()
+            assert np.allclose(record.norms(kind), expected, rtol=1e-3, atol=1e-5 * expected.max())
+            assert np.array_equal(record.norms(kind) == 0, record.weights(kind) == 0)
+
+
+def test_norms_need_a_dump(data, checkpoints, tmp_path):
+    flags = [*TASK, "--attn-dump-stats", tmp_path / "stats.tsv", "--attn-dump-norms"]
+    with pytest.raises(InputError, match="--attn-dump-norms needs --attn-dump DIR"):
+        fairseq_generate(data, checkpoints["rela"], *flags)

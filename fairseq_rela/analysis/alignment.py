@@ -1,6 +1,6 @@
 """Word alignment from cross attention, and its error rate (Section 5.2, Figure 4 and Table 5)."""
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -72,6 +72,17 @@ def word_links(weights: np.ndarray, source: Words, target: Words, rows: str = "n
     return frozenset((int(s), t) for t, s in enumerate(sources.tolist()) if s >= 0)
 
 
+def every_reading(cross: np.ndarray, source: Words, target: Words) -> Iterator[Tuple[str, np.ndarray]]:
+    """For normal and for shifted rows, (which, weights between words (L, H + 1, target words, source words + 1)).
+
+    `cross` is (L, H, T, S). The last of the H + 1 is the mean of the heads, the last column is that of `</s>`.
+    """
+    merged = over_source(cross, source, eos=True)  # (L, H, T, source words + 1)
+    merged = np.concatenate([merged, merged.mean(axis=1, keepdims=True)], axis=1)  # sums and means commute
+    for rows in ROWS:
+        yield rows, over_target(merged, shifted(target) if rows == "shifted" else target)
+
+
 class AlignmentScores:
     """Error rates of every layer and head, for both ways of reading rows and of treating `</s>`, in one pass.
 
@@ -85,21 +96,23 @@ class AlignmentScores:
 
     def add(self, cross: np.ndarray, source: Words, target: Words, gold: Gold, half: int) -> None:
         """Count one sentence's links, `cross` being (L, H, T, S)."""
-        merged = over_source(cross, source, eos=True)  # (L, H, T, source words + 1)
-        merged = np.concatenate([merged, merged.mean(axis=1, keepdims=True)], axis=1)  # sums and means commute
         sure = _link_matrix(gold.sure, source, target)
         possible = _link_matrix(gold.possible | gold.sure, source, target)
         self._sure[half] += len(gold.sure)
         self._sentences[half] += 1
         words = np.arange(len(target.text))
-        for rows in ROWS:
-            weights = over_target(merged, shifted(target) if rows == "shifted" else target)
+        for rows, weights in every_reading(cross, source, target):
             for eos in EOS:
                 sources = linked_sources(weights, eos)  # (L, H + 1, target words)
                 counts = [table[sources, words].sum(axis=-1) for table in (sure, possible)]
                 counts.append((sources >= 0).sum(axis=-1))
                 total = self._counts.setdefault((rows, eos), np.zeros((2, *sources.shape[:2], 3), dtype=np.int64))
                 total[half] += np.stack(counts, axis=-1)
+
+    @property
+    def sentences(self) -> int:
+        """How many sentences were added."""
+        return int(self._sentences.sum())
 
     def merge(self, other: "AlignmentScores") -> None:
         """Add the counts of another part of the same dump."""

@@ -42,16 +42,21 @@ def read_links(path: str, base: int = 0, reverse: bool = False) -> List[Gold]:
     return [parsed_links(line, base, reverse, f"{path}, line {number}") for number, line in text_lines(path)]
 
 
-def check_links(gold: Gold, source_words: int, target_words: int, where: str) -> None:
-    """InputError if a link is outside of the sentence pair: another text, or words counted differently."""
+def check_links(
+    gold: Gold, source_words: int, target_words: int, where: str, text: str = "the dump's sentence", flags: str = "gold"
+) -> None:
+    """InputError if a link is outside of the sentence pair: another text, or words counted differently.
+
+    `where` names the links, `text` what they should fit, `flags` the flags that say how to read them.
+    """
     beyond: Optional[Tuple[int, int]] = next(
         (link for link in sorted(gold.possible) if link[0] >= source_words or link[1] >= target_words), None
     )
     if beyond:
         raise InputError(
-            f"{where}: source word {beyond[0]} is linked to target word {beyond[1]} (counted from 0), but the dump's "
-            f"sentence has {source_words} source and {target_words} target words; "
-            f"is --gold-base or --gold-reverse wrong?"
+            f"{where}: source word {beyond[0]} is linked to target word {beyond[1]} (counted from 0), but {text} "
+            f"has {source_words} source and {target_words} target words; "
+            f"is --{flags}-base or --{flags}-reverse wrong?"
         )
 
 

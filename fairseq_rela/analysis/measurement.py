@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Dict, Optional, Sequence
 
-from fairseq_rela.analysis.alignment import EOS, ROWS
+from fairseq_rela.analysis.alignment import EOS, ROWS, AlignmentScores
 from fairseq_rela.analysis.diversity import TAUS
 from fairseq_rela.analysis.lines import text_lines
 from fairseq_rela.analysis.links import read_links
-from fairseq_rela.analysis.metrics import HeadValues, LayerValues, Rates, RunMetrics, TagNulls
+from fairseq_rela.analysis.metrics import HeadValues, LayerValues, Rates, RowErrors, RunMetrics, TagNulls
 from fairseq_rela.analysis.nulls import ConditionalNulls, null_rate_variance
 from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.tally import KindTotals, SentenceLines, Tally, tally
@@ -70,13 +70,14 @@ def measurement(
 def with_alignment(metrics: RunMetrics, reader: DumpReader, gold: SentenceLines, eos: str) -> RunMetrics:
     """The same metrics, with the alignment error of another dump of the same model: of the sentences in `gold`."""
     aligned = measurement(reader, gold, eos=eos, taus=()).rates
-    rates = dataclasses.replace(metrics.rates, alignment=aligned.alignment, alignment_eos=aligned.alignment_eos)
+    names = ("alignment", "alignment_eos", "alignment_norms", "alignment_norms_eos")
+    rates = dataclasses.replace(metrics.rates, **{name: getattr(aligned, name) for name in names})
     return dataclasses.replace(metrics, rates=rates)
 
 
 def _rates(counted: Tally, eos: Optional[str], tau: float, taus: Sequence[float], shuffled: Optional[Tally]) -> Rates:
     """`eos` is None where there are no gold links."""
-    totals, scores = counted.totals, counted.scores
+    totals = counted.totals
     return Rates(
         sparsity={kind: total.sparsity.mean(axis=1).tolist() for kind, total in totals.items()},
         sparsity_heads={kind: total.sparsity.tolist() for kind, total in totals.items()},
@@ -90,9 +91,21 @@ def _rates(counted: Tally, eos: Optional[str], tau: float, taus: Sequence[float]
         null_rate_layer={kind: total.layer_null_rate.tolist() for kind, total in totals.items()},
         null_rate_shuffled=_null_rate(shuffled.totals) if shuffled else None,
         null_rate_heads_shuffled=_null_rate_heads(shuffled.totals) if shuffled else None,
-        alignment={rows: scores.result(rows, eos) for rows in ROWS} if eos else None,
-        alignment_eos={each: {rows: scores.result(rows, each) for rows in ROWS} for each in EOS} if eos else None,
+        alignment=_row_errors(counted.scores, eos),
+        alignment_eos=_errors_by_eos(counted.scores) if eos else None,
+        alignment_norms=_row_errors(counted.norm_scores, eos),
+        alignment_norms_eos=_errors_by_eos(counted.norm_scores) if eos else None,
     )
+
+
+def _row_errors(scores: AlignmentScores, eos: Optional[str]) -> Optional[RowErrors]:
+    """The error rates for each way of reading rows; None where no sentence was scored."""
+    return {rows: scores.result(rows, eos) for rows in ROWS} if eos and scores.sentences else None
+
+
+def _errors_by_eos(scores: AlignmentScores) -> Optional[Dict[str, RowErrors]]:
+    every = {eos: _row_errors(scores, eos) for eos in EOS}
+    return {eos: errors for eos, errors in every.items() if errors is not None} or None
 
 
 def _null_rate(totals: Dict[str, KindTotals]) -> LayerValues:

@@ -61,13 +61,16 @@ class Rates:
     null_rate_heads_shuffled: Optional[HeadValues] = None
     alignment: Optional[RowErrors] = None  # with --gold
     alignment_eos: Optional[Dict[str, RowErrors]] = None  # treatment of </s> → rows → error rates
+    alignment_norms: Optional[RowErrors] = None  # of links by norms, where the dump has them
+    alignment_norms_eos: Optional[Dict[str, RowErrors]] = None
 
     def to_json(self) -> Dict[str, Any]:
         fields = _without_none(_shallow(self))
-        if self.alignment is not None:
-            fields["alignment"] = _rows_to_json(self.alignment)
-        if self.alignment_eos is not None:
-            fields["alignment_eos"] = {eos: _rows_to_json(rows) for eos, rows in self.alignment_eos.items()}
+        for name in ("alignment", "alignment_norms"):
+            if name in fields:
+                fields[name] = _rows_to_json(fields[name])
+            if f"{name}_eos" in fields:
+                fields[f"{name}_eos"] = {eos: _rows_to_json(rows) for eos, rows in fields[f"{name}_eos"].items()}
         return fields
 
 

@@ -11,6 +11,7 @@ from fairseq_rela.dump.reader import AttentionDump, Record
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
 
+BY = ("weights", "norms")  # what attention is read by: its weights, or the norms of what its keys contribute
 _SENTENCES_TO_DETECT = 200  # sentences that are read to find out how words are split into pieces
 
 
@@ -41,14 +42,18 @@ class DumpReader:
     def __iter__(self) -> Iterator[Record]:
         return progress((self[i] for i in range(len(self))), self.path, len(self))
 
-    def weights(self, record: Record, kind: str) -> np.ndarray:
-        """(L, H, queries, keys) of a kind that the dump has. InputError if a weight is infinite or NaN."""
-        weights = record.weights(kind)
+    def weights(self, record: Record, kind: str, by: str = "weights") -> np.ndarray:
+        """(L, H, queries, keys) of a kind that the dump has: its weights or its norms.
+
+        InputError if one of them is infinite or NaN.
+        """
+        weights = record.norms(kind) if by == "norms" else record.weights(kind)
         if weights is None:
-            raise InputError(f"{self.path}: has no {kind} attention, only {', '.join(self.info.kinds)}")
+            self.require(kind, by)
+            raise InputError(f"{self.path}: sentence {record.id} has no {kind} {by}")
         if not np.isfinite(weights).all():
             raise InputError(
-                f"{self.path}: sentence {record.id} has {kind} weights that are infinite or not a number: "
+                f"{self.path}: sentence {record.id} has {kind} {by} that are infinite or not a number: "
                 f"the model's training has failed"
             )
         return weights
@@ -59,10 +64,16 @@ class DumpReader:
     def target_words(self, record: Record) -> Words:
         return merged(record.target, self.target_rule)
 
-    def require(self, kind: str) -> None:
-        """InputError unless the dump has `kind`."""
+    def require(self, kind: str, by: str = "weights") -> None:
+        """InputError unless the dump has `kind`, and, by "norms", its norms."""
         if kind not in self.info.kinds:
             raise InputError(f"{self.path}: has no {kind} attention, only {', '.join(self.info.kinds)}")
+        if by == "norms" and not self.has_norms(kind):
+            raise InputError(f"{self.path}: has no norms of {kind} attention; dump again with --attn-dump-norms")
+
+    def has_norms(self, kind: str) -> bool:
+        """Whether the dump has the norms of `kind`."""
+        return kind in self.info.kinds and self.info.kinds[kind].norms
 
     def layer_index(self, kind: str, layer: int) -> int:
         """Where the model's layer `layer` (from 0, negative from the end) is on axis 0 of the weights."""

@@ -74,7 +74,11 @@ def _sections(models: Models) -> List[Section]:
             "Word alignment",
             "Alignment error rate of cross attention (Figure 4, Table 5). A best head looks better than it is if it is "
             "chosen on the sentences it is scored on. The held-out lines choose on even lines and score on odd ones.",
-            alignment_tables(models),
+            alignment_tables(models, lambda rates: rates.alignment_eos)
+            + _titled(
+                "By the norms of what source words contribute, instead of their weights",
+                alignment_tables(models, lambda rates: rates.alignment_norms_eos),
+            ),
         ),
         Section(
             "after-words",

@@ -1,9 +1,17 @@
 """The tables of the report, as HTML. Every text from a corpus or a user is escaped here."""
 
 import html
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_rela.analysis.metrics import AlignmentError, LayerValues, ModelMetrics, Models, Rates, RunMetrics
+from fairseq_rela.analysis.metrics import (
+    AlignmentError,
+    LayerValues,
+    ModelMetrics,
+    Models,
+    Rates,
+    RowErrors,
+    RunMetrics,
+)
 from fairseq_rela.kinds import KINDS
 
 _MISSING = "–"
@@ -91,15 +99,18 @@ def tau_table(models: Models) -> str:
     return _table(["mean over layers", "kind", *(f"τ = {tau}" for tau in taus)], rows, (0, 1))
 
 
-def alignment_tables(models: Models) -> str:
+ErrorsByEos = Optional[Dict[str, RowErrors]]
+
+
+def alignment_tables(models: Models, metric: Callable[[Rates], ErrorsByEos]) -> str:
     """Table 5, for normal and for shifted rows: AER by layer and its mean."""
     parts = []
     for rows_read in ("normal", "shifted"):
         rows: List[List[str]] = []
         layers: List[int] = []
         for name, model in models.items():
-            for eos, errors in (model.rates.alignment_eos or {}).items():
-                spread = model.spread.alignment_eos if model.spread else None
+            for eos, errors in (metric(model.rates) or {}).items():
+                spread = metric(model.spread) if model.spread else None
                 lines = _alignment_lines(errors[rows_read], spread[eos][rows_read] if spread else None)
                 treatment = "dropped" if eos == "drop" else "as null"
                 rows += [[_name(name), links_of, treatment, *cells] for links_of, cells in lines]

@@ -100,7 +100,7 @@ class Tally:
             kind: KindTotals(kind, info.distribution, len(info.layers), info.heads, taus)
             for kind, info in reader.info.kinds.items()
         }
-        self.scores = AlignmentScores()
+        self.scores, self.norm_scores = AlignmentScores(), AlignmentScores()
         self.after_words, self.after_tags = ConditionalNulls(), ConditionalNulls()
 
     def add(
@@ -122,13 +122,17 @@ class Tally:
                 self.after_tags.add(nulls, _labels_of_rows(target, tags.values[record.id]))
             if gold:
                 links: Gold = gold.values[record.id]
-                self.scores.add(weights, reader.source_words(record), target, links, record.id % 2)
+                words = reader.source_words(record), target
+                self.scores.add(weights, *words, links, record.id % 2)
+                if reader.has_norms(kind):
+                    self.norm_scores.add(reader.weights(record, kind, "norms"), *words, links, record.id % 2)
 
     def merge(self, other: "Tally") -> None:
         """Add the counts of another part of the same dump."""
         for kind, total in self.totals.items():
             total.merge(other.totals[kind])
         self.scores.merge(other.scores)
+        self.norm_scores.merge(other.norm_scores)
         self.after_words.merge(other.after_words)
         self.after_tags.merge(other.after_tags)
 

@@ -3,6 +3,9 @@
 A norm maps heads (…, d) to (…, d). It computes in float32 if the model is in half precision, because the weights, and
 so the heads, are not bounded. A norm has no bias: it maps 0 to 0, so a query that attends to nothing gives nothing. A
 norm is one line in the table `NORMS`.
+
+`scale` says by what a norm multiplies given heads: norm(z) = scale(z) ⊙ z, or scale(z) ⊙ (z − mean(z)) if it `centres`.
+With the scale of a query fixed, its output is a sum over keys (see `recording.contributions`).
 """
 
 import math
@@ -41,9 +44,15 @@ class RMSNorm(nn.Module):
     __constants__ = ("EPS",)
     EPS = 1e-8
 
+    centres = False
+
     def __init__(self, width: int, gain_init: Callable[[Tensor], Tensor] = nn.init.ones_):
         super().__init__()
         self.gain = nn.Parameter(gain_init(torch.empty(width)))
+
+    def scale(self, heads: Tensor) -> Tensor:
+        z = at_least_float32(heads)
+        return torch.rsqrt(z.square().mean(-1, keepdim=True) + self.EPS) * self.gain.to(z.dtype)
 
     def forward(self, heads: Tensor) -> Tensor:
         z = at_least_float32(heads)
@@ -53,13 +62,21 @@ class RMSNorm(nn.Module):
 class LayerNorm(nn.Module):
     """LayerNorm(z) = (z − mean(z)) / √(var(z) + 1e-5) ⊙ g. It has no bias, so that 0 stays 0."""
 
+    __constants__ = ("EPS",)
+    EPS = 1e-5
+    centres = True
+
     def __init__(self, width: int):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width))
 
+    def scale(self, heads: Tensor) -> Tensor:
+        z = at_least_float32(heads)
+        return torch.rsqrt(z.var(-1, unbiased=False, keepdim=True) + self.EPS) * self.gain.to(z.dtype)
+
     def forward(self, heads: Tensor) -> Tensor:
         z = at_least_float32(heads)
-        return F.layer_norm(z, [z.size(-1)], self.gain.to(z.dtype), None, 1e-5)
+        return F.layer_norm(z, [z.size(-1)], self.gain.to(z.dtype), None, self.EPS)
 
 
 class GatedRMSNorm(torch.autograd.Function):
@@ -138,6 +155,11 @@ class Gated(nn.Module):
         super().__init__()
         self.gate = nn.Parameter(uniform_(torch.empty(width), fan=width))
         self.norm = norm
+        self.centres: bool = norm.centres  # type: ignore[assignment]
+
+    def scale(self, heads: Tensor) -> Tensor:
+        z = at_least_float32(heads)
+        return torch.sigmoid(self.gate.to(z.dtype) * z) * self.norm.scale(z)  # type: ignore[operator]
 
     def forward(self, heads: Tensor) -> Tensor:
         z = at_least_float32(heads)

@@ -4,45 +4,35 @@
     fairseq-rela align DUMP --layer 3 --head 5 --rows normal > links.txt
     fairseq-rela align DUMP --dev DEV_DUMP --dev-gold dev.talp --gold-base 1 > links.txt
     fairseq-rela align DUMP --reverse DUMP_OF_THE_OTHER_DIRECTION --symmetrize grow-diag > links.txt
+    fairseq-rela align DUMP --reverse DUMP2 --choose-by-agreement > links.txt      # no gold links are needed
 
 A target word is linked to the source word with the largest weight (summed over the pieces of the source word, averaged
 over those of the target word). A word that attends to nothing has no link. Line i is the sentence with id i, as in the
 text that was given to fairseq. Make the dump with `fairseq-generate --score-reference` to align a given translation.
+With `--by norms`, what counts is not the weight of a source word but how much it contributes to the attention's output;
+the dump must then be made with --attn-dump-norms.
 """
 
 import argparse
 import sys
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional
 
-from fairseq_rela.analysis.alignment import EOS, ROWS, AlignmentScores, layer_or_head, word_links
+from fairseq_rela.analysis.alignment import EOS, ROWS, layer_or_head, word_links
 from fairseq_rela.analysis.links import Gold, Links, pharaoh, read_links
-from fairseq_rela.analysis.reading import DumpReader
+from fairseq_rela.analysis.reading import BY, DumpReader
+from fairseq_rela.analysis.row_choice import (
+    Choice,
+    agreed_choice,
+    best_choice,
+    check_same_sentences,
+    check_same_words,
+)
 from fairseq_rela.analysis.symmetrization import METHODS
 from fairseq_rela.analysis.words import RULES
 from fairseq_rela.atomic import write_atomically
 from fairseq_rela.errors import InputError
 
 MOST_MISSING = 10_000_000  # sentences that are not in the dump
-
-
-class Choice(NamedTuple):
-    """Where links are read: the model's layer, its head (None: the mean of its heads), which rows."""
-
-    layer: int
-    head: Optional[int]
-    rows: str
-
-    def __str__(self) -> str:
-        head = "mean of heads" if self.head is None else f"head {self.head}"
-        return f"layer {self.layer}, {head}, {self.rows} rows"
-
-
-class Aligned(NamedTuple):
-    """The links of a sentence pair, and how many words each side has."""
-
-    links: Links
-    source_words: int
-    target_words: int
 
 
 def head_number(text: str) -> Optional[int]:
@@ -66,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ignore the weight on the source's </s>, or keep it: "
         "a word whose largest weight is there then has no link (drop)",
     )
+    position.add_argument(
+        "--by",
+        choices=BY,
+        default="weights",
+        help="what a word's largest is looked for in: the weights, or the norms of --attn-dump-norms (weights)",
+    )
     position.add_argument("--merge", choices=("auto", *RULES), default="auto", help="how pieces make words (auto)")
     best = parser.add_argument_group("or read where the error on a development set is lowest")
     best.add_argument("--dev", metavar="DUMP", help="a dump of the development set, of the same model")
@@ -84,16 +80,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to combine the links of both directions (grow-diag-final-and)",
     )
 
+    both.add_argument(
+        "--choose-by-agreement",
+        action="store_true",
+        help="read both dumps where their links agree most, for each its layer, its head and its rows",
+    )
+    both.add_argument(
+        "--probe", type=int, default=100, metavar="N", help="sentences that --choose-by-agreement looks at (100)"
+    )
+
 
 def run(args: argparse.Namespace) -> None:
-    golds = _development(args)
-    forward = _aligned_dump(args, args.dump, args.dev, golds)
-    if not args.reverse:
-        links = {number: pair.links for number, pair in forward.items()}
-    else:
-        reversed_golds = [Gold(_reversed(gold.sure), _reversed(gold.possible)) for gold in golds] if golds else None
-        backward = _aligned_dump(args, args.reverse, args.dev_reverse, reversed_golds)
-        links = _symmetrized(args, forward, backward)
+    _check_flags(args)
+    readers = [DumpReader(path, args.merge) for path in (args.dump, args.reverse) if path]
+    for reader in readers:
+        reader.require("cross", args.by)
+    if len(readers) == 2:
+        check_same_sentences(*readers)
+        for there, back in zip(*readers):
+            check_same_words(readers[0], there, readers[1], back)
+    every = [aligned(reader, choice, args.eos, args.by) for reader, choice in zip(readers, _choices(args, readers))]
+    links = every[0]
+    if len(every) == 2:
+        method, backward = METHODS[args.symmetrize], every[1]
+        links = {number: method(there, _reversed(backward[number])) for number, there in links.items()}
+    _write(args, links)
+
+
+def _write(args: argparse.Namespace, links: Dict[int, Links]) -> None:
     last = max(links)
     missing = last + 1 - len(links)
     if missing > MOST_MISSING:
@@ -111,74 +125,60 @@ def run(args: argparse.Namespace) -> None:
             print(line, end="")
 
 
-def _development(args: argparse.Namespace) -> Optional[List[Gold]]:
+def _check_flags(args: argparse.Namespace) -> None:
     if bool(args.dev) != bool(args.dev_gold):
         raise InputError("give --dev and --dev-gold together: a dump, and the gold links of its sentences")
     if args.dev and args.reverse and not args.dev_reverse:
         raise InputError(
             "with --dev and --reverse, --dev-reverse is needed too, to choose where the reverse model is read"
         )
-    return read_links(args.dev_gold, args.gold_base, args.gold_reverse) if args.dev else None
+    if args.choose_by_agreement and not args.reverse:
+        raise InputError("--choose-by-agreement compares two directions; give --reverse DUMP, too")
+    if args.choose_by_agreement and args.dev:
+        raise InputError("--dev and --choose-by-agreement both choose where links are read; give one of them")
+    if args.probe < 1:
+        raise InputError(f"--probe is {args.probe}; give 1 or more")
+    chooser = "--dev" if args.dev else "--choose-by-agreement" if args.choose_by_agreement else None
+    if chooser and (args.layer is not None or args.head is not None or args.rows):
+        raise InputError(f"{chooser} chooses layer, head and rows; leave out --layer, --head and --rows")
 
 
-def _aligned_dump(
-    args: argparse.Namespace, path: str, dev: Optional[str], golds: Optional[List[Gold]]
-) -> Dict[int, Aligned]:
-    reader = DumpReader(path, args.merge)
-    reader.require("cross")
-    if golds is None or dev is None:
-        layers = reader.info.kinds["cross"].layers
-        layer = args.layer if args.layer is not None else layers[max(len(layers) - 2, 0)]
-        choice = Choice(layer, args.head, args.rows or "shifted")
-    else:
-        if args.layer is not None or args.head is not None or args.rows:
-            raise InputError("--dev chooses layer, head and rows; leave out --layer, --head and --rows")
-        choice, rate = best_choice(DumpReader(dev, args.merge), golds, args.dev_gold, args.eos)
-        print(f"{path}: {choice} (AER {rate:.4f} on {dev})", file=sys.stderr)
-    return aligned(reader, choice, args.eos)
+def _choices(args: argparse.Namespace, readers: List[DumpReader]) -> List[Choice]:
+    """Where each dump is read: as the flags say, by agreement, by a development set, or by default."""
+    if args.choose_by_agreement:
+        forward, backward, agreement, sentences = agreed_choice(readers[0], readers[1], args.eos, args.by, args.probe)
+        for reader, choice in zip(readers, (forward, backward)):
+            print(f"{reader.path}: {choice} (agreement {agreement:.4f} on {sentences} sentences)", file=sys.stderr)
+        return [forward, backward]
+    if args.dev:
+        return _choices_by_gold(args, readers)
+    every = [reader.info.kinds["cross"].layers for reader in readers]
+    default = [layers[max(len(layers) - 2, 0)] for layers in every]
+    chosen = [layer if args.layer is None else args.layer for layer in default]
+    return [Choice(layer, args.head, args.rows or "shifted") for layer in chosen]
 
 
-def best_choice(reader: DumpReader, golds: List[Gold], path: str, eos: str) -> Tuple[Choice, float]:
-    """Where the links of a development set have the lowest error, and that error."""
-    reader.require("cross")
-    reader.match_gold(golds, path)
-    scores = AlignmentScores()
-    for record in reader:
-        words = reader.source_words(record), reader.target_words(record)
-        scores.add(reader.weights(record, "cross"), *words, golds[record.id], record.id % 2)
-    rows, layer, head, rate = scores.best(eos)
-    return Choice(reader.info.kinds["cross"].layers[layer], head, rows), rate
+def _choices_by_gold(args: argparse.Namespace, readers: List[DumpReader]) -> List[Choice]:
+    golds = read_links(args.dev_gold, args.gold_base, args.gold_reverse)
+    reversed_golds = [Gold(_reversed(gold.sure), _reversed(gold.possible)) for gold in golds]
+    choices = []
+    for reader, dev, own in zip(readers, (args.dev, args.dev_reverse), (golds, reversed_golds)):
+        choice, rate = best_choice(DumpReader(dev, args.merge), own, args.dev_gold, args.eos, args.by)
+        print(f"{reader.path}: {choice} (AER {rate:.4f} on {dev})", file=sys.stderr)
+        choices.append(choice)
+    return choices
 
 
-def aligned(reader: DumpReader, choice: Choice, eos: str) -> Dict[int, Aligned]:
+def aligned(reader: DumpReader, choice: Choice, eos: str, by: str = "weights") -> Dict[int, Links]:
     """The links of every sentence of a dump, by its id."""
     layer = reader.layer_index("cross", choice.layer)
     if choice.head is not None:
         reader.check_head("cross", choice.head)
-    pairs = {}
-    for record in reader:
-        source, target = reader.source_words(record), reader.target_words(record)
-        weights = layer_or_head(reader.weights(record, "cross"), layer, choice.head)
-        links = word_links(weights, source, target, choice.rows, eos)
-        pairs[record.id] = Aligned(links, len(source.text), len(target.text))
-    return pairs
-
-
-def _symmetrized(
-    args: argparse.Namespace, forward: Dict[int, Aligned], backward: Dict[int, Aligned]
-) -> Dict[int, Links]:
-    if set(forward) != set(backward):
-        alone = min(set(forward) ^ set(backward))
-        raise InputError(f"{args.dump} and {args.reverse} have different sentences: only one has sentence {alone}")
     links = {}
-    for number, there in forward.items():
-        back = backward[number]
-        if (there.source_words, there.target_words) != (back.target_words, back.source_words):
-            raise InputError(
-                f"{args.reverse}: sentence {number} goes from {back.source_words} to {back.target_words} words, but in "
-                f"{args.dump} from {there.source_words} to {there.target_words}: not the same text the other way"
-            )
-        links[number] = METHODS[args.symmetrize](there.links, _reversed(back.links))
+    for record in reader:
+        weights = layer_or_head(reader.weights(record, "cross", by), layer, choice.head)
+        words = reader.source_words(record), reader.target_words(record)
+        links[record.id] = word_links(weights, *words, choice.rows, eos)
     return links
 
 

@@ -50,6 +50,7 @@ def _rows(summary: Dict[str, Any]) -> List[Tuple[str, str]]:
         zeros = f"{100 * row['zeros'] / row['weights']:.1f} % zeros" if row["weights"] else "no weights"
         if kind == "decoder":
             zeros += ", including the masked future"  # so this is not the sparsity rate
+        zeros += ", with norms" if row["norms"] else ""
         rows.append((kind, f"{row['attention']}, {_layers(row)}, {row['heads']} heads, {_rows_are(row)}, {zeros}"))
     rows += [(f"option {name}", json.dumps(value, ensure_ascii=False)) for name, value in summary["options"].items()]
     shards = ", ".join(f"{shard} ({count} records)" for shard, count in summary["shards"].items()) or "none yet"

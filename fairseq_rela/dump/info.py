@@ -24,6 +24,7 @@ class KindInfo:
     heads: int
     layers: Tuple[int, ...]  # the recorded layers, counted from 0, in the order of axis 0 of the weights
     model_layers: int  # how many layers the model has
+    norms: bool = field(default=False, compare=False)  # whether norms are recorded, too; no property of the model
 
     def shape(self, kind: str, source_length: Any, target_length: Any) -> Tuple[Any, Any, Any, Any]:
         """(layers, heads, queries, keys) of a sentence's weights. Lengths are numbers, or arrays for many sentences."""
@@ -53,7 +54,11 @@ class DumpInfo:
         object.__setattr__(self, "kinds", {kind: self.kinds[kind] for kind in KINDS if kind in self.kinds})
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+        fields = asdict(self)
+        for row in fields["kinds"].values():
+            if not row["norms"]:
+                del row["norms"]  # as in the dumps of earlier versions, which did not know of norms
+        return json.dumps({"format": FORMAT, **fields}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "DumpInfo":

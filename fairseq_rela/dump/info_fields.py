@@ -62,6 +62,9 @@ KIND_FIELDS: Dict[str, Rule] = {
         f"a whole number from 1 to {MOST_LAYERS}",
     ),
 }
+OPTIONAL_KIND_FIELDS: Dict[str, Rule] = {
+    "norms": (lambda value: isinstance(value, bool), "true or false"),
+}
 INFO_FIELDS: Dict[str, Rule] = {
     "model": (_is_text, "text"),
     "kinds": (lambda value: isinstance(value, dict), "an object with one entry per kind of attention"),
@@ -81,7 +84,7 @@ def check_fields(fields: Dict[str, Any]) -> None:
         prefix = f"kinds.{kind}"
         if not isinstance(row, dict):
             raise ValueError(f"{prefix} is {_shown(row)}, not an object")
-        _check_each(row, KIND_FIELDS, {}, f"{prefix}.")
+        _check_each(row, KIND_FIELDS, OPTIONAL_KIND_FIELDS, f"{prefix}.")
         layers: List[int] = row["layers"]
         if not layers or len(set(layers)) < len(layers) or min(layers) < 0 or max(layers) >= row["model_layers"]:
             raise ValueError(

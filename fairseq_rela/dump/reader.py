@@ -14,12 +14,12 @@ and its tokens: `source, target = json.loads(file["text"][slice(*row["text"])].t
 
 import os
 from functools import cached_property
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from fairseq_rela.dump.files import name_sentence, open_segments
-from fairseq_rela.dump.info import DumpInfo, read_info
+from fairseq_rela.dump.info import DumpInfo, KindInfo, read_info
 from fairseq_rela.dump.segment import Segment
 from fairseq_rela.errors import InputError
 from fairseq_rela.kinds import check_kinds
@@ -28,7 +28,7 @@ from fairseq_rela.kinds import check_kinds
 class Record:
     """One sentence. Its tokens, and the weights of each kind, are read when they are first asked for, and kept."""
 
-    def __init__(self, segment: Segment, row: np.void, kinds: Tuple[str, ...]) -> None:
+    def __init__(self, segment: Segment, row: np.void, kinds: Mapping[str, KindInfo]) -> None:
         self._segment, self._row, self._kinds = segment, row, kinds
         self.id, self.rank = int(row["id"]), int(row["rank"])
         self.source_length, self.target_length = int(row["source_length"]), int(row["target_length"])
@@ -52,6 +52,15 @@ class Record:
         check_kinds([kind])
         return self._segment.weights(self._row, kind) if kind in self._kinds else None
 
+    def norms(self, kind: str) -> Optional[np.ndarray]:
+        """(L, H, queries, keys) float32: the size of what each key contributes to the attention's output.
+
+        0 where the weight is 0. None if norms were not recorded (`--attn-dump-norms`). Each call reads them again.
+        """
+        check_kinds([kind])
+        recorded = kind in self._kinds and self._kinds[kind].norms
+        return self._segment.norms(self._row, kind) if recorded else None
+
     @cached_property
     def encoder(self) -> Optional[np.ndarray]:
         """(L, H, S, S)"""
@@ -66,6 +75,21 @@ class Record:
     def cross(self) -> Optional[np.ndarray]:
         """(L, H, T, S)"""
         return self.weights("cross")
+
+    @cached_property
+    def encoder_norms(self) -> Optional[np.ndarray]:
+        """(L, H, S, S)"""
+        return self.norms("encoder")
+
+    @cached_property
+    def decoder_norms(self) -> Optional[np.ndarray]:
+        """(L, H, T, T)"""
+        return self.norms("decoder")
+
+    @cached_property
+    def cross_norms(self) -> Optional[np.ndarray]:
+        """(L, H, T, S)"""
+        return self.norms("cross")
 
     def __repr__(self) -> str:
         rank = f", rank={self.rank}" if self.rank else ""
@@ -112,7 +136,7 @@ class AttentionDump:
 
     def __getitem__(self, i: int) -> Record:
         segment = self.segments[self._owner[i]]
-        return Record(segment, segment.index[self._row[i]], tuple(self.info.kinds))
+        return Record(segment, segment.index[self._row[i]], self.info.kinds)
 
     def __iter__(self) -> Iterator[Record]:
         return (self[i] for i in range(len(self)))
@@ -132,6 +156,7 @@ class AttentionDump:
             list(record.source)
             for kind in self.info.kinds:
                 record.weights(kind)
+                record.norms(kind)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{kind} {info.attention}" for kind, info in self.info.kinds.items())

@@ -1,10 +1,11 @@
 """One file of a dump: a plain, uncompressed .npz with many sentences.
 
     index           one row per sentence: id, rank, source_length, target_length, and where its parts are:
-                    text, KIND_mask, KIND_values as [begin, end), each with a CRC-32
+                    text, KIND_mask, KIND_values, KIND_norms as [begin, end), each with a CRC-32
     text            uint8: the JSON of [source tokens, target tokens] of each sentence, one after another
     KIND_mask       uint8: one bit per weight (C order, first weight in the highest bit), 0 where the weight is 0
     KIND_values     float32: the weights that are not 0
+    KIND_norms      float32: the norms of the same positions, if dump.json says that the kind has norms
 
 An exact zero costs one bit. Every other value is stored exactly: negative, subnormal, infinite, NaN. -0.0 is an
 exact zero too and is read as 0.0. The checksums of the parts let a reader check one sentence without reading the
@@ -18,11 +19,11 @@ import os
 import struct
 import zipfile
 import zlib
-from typing import BinaryIO, Dict, Iterable, List, Sequence, Tuple
+from typing import BinaryIO, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_rela.dump.info import DumpInfo
+from fairseq_rela.dump.info import DumpInfo, KindInfo
 from fairseq_rela.dump.zeros import BITS, is_nonzero
 from fairseq_rela.errors import InputError
 
@@ -30,12 +31,14 @@ MOST_ID = 10**9 - 1  # of a sentence; it is a line number of the text that was t
 _SPAN = ("<i8", (2,))
 
 
-def index_dtype(kinds: Iterable[str]) -> np.dtype:
+def index_dtype(kinds: Mapping[str, KindInfo]) -> np.dtype:
     """The type of a row of the index."""
     fields: List[tuple] = [(name, "<i8") for name in ("id", "rank", "source_length", "target_length")]
     fields += [("text", *_SPAN), ("text_crc", "<u4")]
-    for kind in kinds:
+    for kind, info in kinds.items():
         fields += [(f"{kind}_mask", *_SPAN), (f"{kind}_values", *_SPAN), (f"{kind}_crc", "<u4")]
+        if info.norms:
+            fields += [(f"{kind}_norms", *_SPAN), (f"{kind}_norms_crc", "<u4")]
     return np.dtype(fields)
 
 
@@ -44,6 +47,12 @@ def pack(weights: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     flat = np.ascontiguousarray(weights, dtype="<f4").reshape(-1)
     nonzero = is_nonzero(flat)
     return np.packbits(nonzero), flat.view(BITS)[nonzero].view("<f4")
+
+
+def pack_like(norms: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The norms at the positions of `mask`, that of the weights of the same shape."""
+    flat = np.ascontiguousarray(norms, dtype="<f4").reshape(-1)
+    return flat.view(BITS)[np.unpackbits(mask, count=flat.size).view(bool)].view("<f4")
 
 
 def unpack(mask: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -59,29 +68,41 @@ def unpack(mask: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> np.nda
 class PendingSegment:
     """The packed sentences of a segment that is not written yet, in memory."""
 
-    def __init__(self, kinds: Iterable[str]) -> None:
+    def __init__(self, kinds: Mapping[str, KindInfo]) -> None:
         self.dtype = index_dtype(kinds)
         self.bytes = 0
         self._rows: List[tuple] = []
         self._parts: Dict[str, List[np.ndarray]] = {"text": []}
-        for kind in kinds:
+        for kind, info in kinds.items():
             self._parts.update({f"{kind}_mask": [], f"{kind}_values": []})
+            if info.norms:
+                self._parts[f"{kind}_norms"] = []
         self._ends = dict.fromkeys(self._parts, 0)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(
-        self, id: int, rank: int, source: Sequence[str], target: Sequence[str], weights: Dict[str, np.ndarray]
+        self,
+        id: int,
+        rank: int,
+        source: Sequence[str],
+        target: Sequence[str],
+        weights: Dict[str, np.ndarray],
+        norms: Mapping[str, np.ndarray],
     ) -> None:
-        """Add a sentence. `weights`: for each kind in the usual order, (L, H, queries, keys)."""
+        """Add a sentence. `weights`: for each kind in the usual order, (L, H, queries, keys). `norms` likewise."""
         text = json.dumps([list(source), list(target)], ensure_ascii=False).encode("utf-8", "surrogatepass")
         row: List[object] = [id, rank, len(source), len(target)]
         row += [self._append("text", np.frombuffer(text, np.uint8)), zlib.crc32(text)]
         for kind, array in weights.items():
             mask, values = pack(array)
             row += [self._append(f"{kind}_mask", mask), self._append(f"{kind}_values", values)]
-            row += [zlib.crc32(values.tobytes(), zlib.crc32(mask.tobytes()))]
+            crc = zlib.crc32(mask.tobytes())
+            row += [zlib.crc32(values.tobytes(), crc)]
+            if kind in norms:
+                own = pack_like(norms[kind], mask)
+                row += [self._append(f"{kind}_norms", own), zlib.crc32(own.tobytes(), crc)]
         self._rows.append(tuple(row))
 
     def _append(self, member: str, part: np.ndarray) -> Tuple[int, int]:
@@ -101,7 +122,7 @@ class PendingSegment:
 
 def _dtype(member: str) -> np.dtype:
     """The type of a member that is not the index."""
-    return np.dtype("<f4" if member.endswith("_values") else np.uint8)
+    return np.dtype("<f4" if member.endswith(("_values", "_norms")) else np.uint8)
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, parts: List[np.ndarray], dtype: np.dtype) -> None:
@@ -167,8 +188,7 @@ class Segment:
 
     def _check_index(self) -> None:
         """Check every number of the index, so that no later step reads or allocates more than the file holds."""
-        parts = ["text", *(f"{kind}_{part}" for kind in self._info.kinds for part in ("mask", "values"))]
-        for part in parts:
+        for part in self._members_of_index():
             begin, end = self.index[part].T
             member = self._members.get(part + ".npy")
             length = member.file_size // _dtype(part).itemsize if member else -1
@@ -188,6 +208,12 @@ class Segment:
             begin, end = self.index[f"{kind}_values"].T
             if np.any(end - begin > exact):
                 raise self._damaged(f"its index has more {kind} values than weights")
+            if info.norms and np.any(self.index[f"{kind}_norms"] @ [-1, 1] != end - begin):
+                raise self._damaged(f"its index does not have as many {kind} norms as values")
+
+    def _members_of_index(self) -> List[str]:
+        """The arrays that the index points into."""
+        return [name for name in self.index.dtype.names or () if self.index.dtype[name].shape == (2,)]
 
     def _check_numbers(self) -> None:
         for name in ("id", "rank"):
@@ -218,7 +244,13 @@ class Segment:
 
     def weights(self, row: np.void, kind: str) -> np.ndarray:
         """(L, H, queries, keys) of a row of the index, float32."""
-        mask, values = self._read(row, kind, [f"{kind}_mask", f"{kind}_values"])
+        return self._unpacked(row, kind, *self._read(row, kind, [f"{kind}_mask", f"{kind}_values"]))
+
+    def norms(self, row: np.void, kind: str) -> np.ndarray:
+        """The norms of a kind that has them, in the shape of its weights."""
+        return self._unpacked(row, kind, *self._read(row, f"{kind}_norms", [f"{kind}_mask", f"{kind}_norms"]))
+
+    def _unpacked(self, row: np.void, kind: str, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
         info = self._info.kinds[kind]
         try:
             return unpack(mask, values, info.shape(kind, int(row["source_length"]), int(row["target_length"])))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from types import TracebackType
-from typing import Optional, Sequence, Set, Tuple, Type
+from typing import Mapping, Optional, Sequence, Set, Tuple, Type
 
 import numpy as np
 
@@ -107,11 +107,13 @@ class DumpWriter:
         decoder: Optional[np.ndarray] = None,
         cross: Optional[np.ndarray] = None,
         rank: int = 0,
+        norms: Optional[Mapping[str, np.ndarray]] = None,
     ) -> None:
         """Add a sentence. encoder (L,H,S,S), decoder (L,H,T,T), cross (L,H,T,S): the kinds that `info` names.
 
-        The weights are float32 or float16, because rounding a wider type could turn small weights into zeros. After
-        an InputError, nothing of the sentence is in the dump.
+        `norms` has an array of the same shape for each kind whose norms `info` announces. What is kept of it are the
+        positions where the weight is not 0. All are float32 or float16, because rounding a wider type could turn small
+        weights into zeros. After an InputError, nothing of the sentence is in the dump.
         """
         id, rank = int(id), int(rank)
         check_ids(self.path, id, rank)
@@ -122,32 +124,39 @@ class DumpWriter:
         given = {
             kind: np.asarray(weights) for kind, weights in zip(KINDS, (encoder, decoder, cross)) if weights is not None
         }
+        sizes = {kind: np.asarray(array) for kind, array in (norms or {}).items()}
+        with_norms = [kind for kind, row in self.info.kinds.items() if row.norms]
         for kind in KINDS:
-            self._check_recorded(id, kind, kind in given)
-        for kind, weights in given.items():
-            self._check_weights(id, kind, weights, len(source), len(target))
-        self._pending.add(id, rank, source, target, given)
+            self._check_recorded(id, f"{kind} weights", kind in given, list(self.info.kinds), kind)
+            self._check_recorded(id, f"{kind} norms", kind in sizes, with_norms, kind)
+        for name, arrays in (("weights", given), ("norms", sizes)):
+            for kind, array in arrays.items():
+                self._check_array(id, kind, name, array, len(source), len(target))
+        self._pending.add(id, rank, source, target, given, sizes)
         self._done.add((id, rank))
         if self._is_due():
             self.flush()
 
-    def _check_recorded(self, id: int, kind: str, given: bool) -> None:
-        recorded = kind in self.info.kinds
-        if recorded != given:
+    def _check_recorded(self, id: int, what: str, given: bool, wanted: Sequence[str], kind: str) -> None:
+        """InputError unless `what` of a sentence is given exactly if its kind is `wanted`."""
+        if (kind in wanted) != given:
             raise InputError(
-                f"{self.path}: sentence {id} {'lacks' if recorded else 'has'} {kind} weights; "
-                f"the dump is of {', '.join(self.info.kinds)}"
+                f"{self.path}: sentence {id} {'has' if given else 'lacks'} {what}; "
+                f"the dump is of {', '.join(wanted) or 'none'}"
             )
 
-    def _check_weights(self, id: int, kind: str, weights: np.ndarray, source_length: int, target_length: int) -> None:
+    def _check_array(
+        self, id: int, kind: str, name: str, array: np.ndarray, source_length: int, target_length: int
+    ) -> None:
+        """InputError unless the weights or the norms of a kind have the shape and the type of this dump."""
         shape = self.info.kinds[kind].shape(kind, source_length, target_length)
-        if weights.shape != shape:
+        if array.shape != shape:
             raise InputError(
-                f"{self.path}: the {kind} weights of sentence {id} are {weights.shape}; its {source_length} source and "
+                f"{self.path}: the {kind} {name} of sentence {id} are {array.shape}; its {source_length} source and "
                 f"{target_length} target tokens and the dump's layers and heads make {shape}"
             )
-        if weights.dtype not in (np.float32, np.float16):
-            raise InputError(f"{self.path}: the {kind} weights of sentence {id} are {weights.dtype}, not float32")
+        if array.dtype not in (np.float32, np.float16):
+            raise InputError(f"{self.path}: the {kind} {name} of sentence {id} are {array.dtype}, not float32")
 
     def _is_due(self) -> bool:
         if self._pending.bytes >= self._segment_bytes:

@@ -15,12 +15,13 @@ from fairseq_rela.kinds import KINDS
 
 
 class RecordedModule:
-    """One attention module, and the weights of its last call."""
+    """One attention module, and the weights of its last call, and their norms (`contributions`) if they are wanted."""
 
     def __init__(self, module: MultiheadAttention) -> None:
         self.module = module
         self.wanted = False
         self.weights: Optional[Tensor] = None  # (H, B, queries, keys)
+        self.norms: Optional[Tensor] = None  # (H, B, queries, keys)
         self.source_keys = 0  # of a joint attention: how many of its keys, the first ones, are the encoder's
 
 
@@ -40,10 +41,18 @@ class KeyRange(NamedTuple):
     @property
     def weights(self) -> Optional[Tensor]:
         """(H, B, queries, keys) of the last call; None before the first."""
-        weights, source_keys = self.recorded.weights, self.recorded.source_keys
-        if weights is None or self.keys == "all":
-            return weights
-        return weights[..., :source_keys] if self.keys == "source" else weights[..., source_keys:]
+        return self._own(self.recorded.weights)
+
+    @property
+    def norms(self) -> Optional[Tensor]:
+        """The same for the norms; None if they are not recorded."""
+        return self._own(self.recorded.norms)
+
+    def _own(self, every: Optional[Tensor]) -> Optional[Tensor]:
+        source_keys = self.recorded.source_keys
+        if every is None or self.keys == "all":
+            return every
+        return every[..., :source_keys] if self.keys == "source" else every[..., source_keys:]
 
 
 # kind → layer → its parts. There is one part, except in a decoder layer that attends to the source twice.
@@ -102,7 +111,7 @@ def select(
     return selected
 
 
-def describe(parts: AttentionParts, model: nn.Module) -> Dict[str, KindInfo]:
+def describe(parts: AttentionParts, model: nn.Module, norms: bool = False) -> Dict[str, KindInfo]:
     """What a dump says about each kind."""
     described = {}
     for kind, layers in parts.items():
@@ -112,7 +121,7 @@ def describe(parts: AttentionParts, model: nn.Module) -> Dict[str, KindInfo]:
         distribution = all(part.keys == "all" and rows_are_distributions(part.module) for part in every)
         heads = sum(part.module.num_heads for part in next(iter(layers.values())))
         depth = len(layers_of(model, "encoder" if kind == "encoder" else "decoder"))
-        described[kind] = KindInfo("+".join(names), distribution, heads, tuple(layers), depth)
+        described[kind] = KindInfo("+".join(names), distribution, heads, tuple(layers), depth, norms)
     return described
 
 

@@ -73,6 +73,7 @@ class AttentionOutput:
         self.model: Any = model
         self.info, self._layers, self._resume = info, layers, to.resume
         self._source, self._target = source, target
+        self._norms = any(row.norms for row in info.kinds.values())
         self._dump = DumpWriter(to.dump, info, to.shard, to.resume) if to.dump else None
         recorded = {kind: row.layers for kind, row in info.kinds.items()}
         self._stats = StatsWriter(to.stats, recorded, to.resume) if to.stats else None
@@ -104,7 +105,7 @@ class AttentionOutput:
         weights = sum(
             int(np.prod(row.shape(kind, source_length, target_length))) for kind, row in self.info.kinds.items()
         )
-        size = max(1, MOST_WEIGHTS // weights)
+        size = max(1, MOST_WEIGHTS // (weights * (1 + self._norms)))
         for begin in range(0, len(pairs), size):
             yield pairs[begin : begin + size]
 
@@ -118,11 +119,12 @@ class AttentionOutput:
         if self._dump:
             sources = source.tolist()
             produced = collate_tokens(targets, pad).tolist()
-            for pair, row, tokens, weights in zip(pairs, sources, produced, recording.sentences(source, previous, pad)):
+            arrays = zip(recording.sentences(source, previous, pad), recording.sentence_norms(source, previous, pad))
+            for pair, row, tokens, (weights, norms) in zip(pairs, sources, produced, arrays):
                 if not self._done(self._dump, pair):
                     words = [self._source[token] for token in row if token != pad]
                     translation = [self._target[token] for token in tokens[: pair.target.numel()]]
-                    self._dump.add(pair.id, words, translation, rank=pair.rank, **weights)
+                    self._dump.add(pair.id, words, translation, rank=pair.rank, norms=norms, **weights)
         if self._stats:
             self._add_stats(self._stats, pairs, recording, source.ne(pad), previous.ne(pad))
 
@@ -131,7 +133,8 @@ class AttentionOutput:
         lengths = source.ne(self._source.pad()).sum(dim=1)
         devices = [source.device] if source.is_cuda else []
         # With --retain-dropout this pass draws random numbers, which must not change the next search.
-        with torch.random.fork_rng(devices), record_attention(self.model, self.info.kinds, self._layers) as recording:
+        recorder = record_attention(self.model, self.info.kinds, self._layers, self._norms)
+        with torch.random.fork_rng(devices), recorder as recording:
             # The whole model without its last projection, which is as wide as the vocabulary.
             self.model.extract_features(src_tokens=source, src_lengths=lengths, prev_output_tokens=previous)
         return recording

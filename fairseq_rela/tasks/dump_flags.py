@@ -59,6 +59,13 @@ class TranslationAttentionConfig(AttentionStatsConfig, TranslationConfig):
         default=None,
         metadata={"help": "record only these layers, e.g. 0,5; the first is 0 and the last -1 (default: all)"},
     )
+    attn_dump_norms: bool = field(
+        default=False,
+        metadata={
+            "help": "also write to --attn-dump how large the contribution of each key to the attention's output is, "
+            "which depends on its value as well as on its weight"
+        },
+    )
     attn_dump_stats: Optional[str] = field(
         default=None,
         metadata={
@@ -103,6 +110,8 @@ def check_options(cfg: TranslationAttentionConfig) -> None:
     for flag, given in wanted.items():
         if given and not recording:
             raise InputError(f"{flag} needs --attn-dump DIR or --attn-dump-stats FILE.tsv; give one of them too")
+    if cfg.attn_dump_norms and not cfg.attn_dump:
+        raise InputError("--attn-dump-norms needs --attn-dump DIR; give it too")
     if cfg.attn_dump_nbest < 1:
         raise InputError(f"--attn-dump-nbest {cfg.attn_dump_nbest}: record at least 1 hypothesis")
     parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")

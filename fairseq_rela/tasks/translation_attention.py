@@ -211,7 +211,7 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         for number, model in enumerate(models):
             info = DumpInfo(
                 model=architecture(model),
-                kinds=describe(select(find_attention(model), kinds, layers), model),
+                kinds=describe(select(find_attention(model), kinds, layers), model, cfg.attn_dump_norms),
                 checkpoint_sha256=sha256(paths[number]) if cfg.attn_dump and number < len(paths) else None,
                 fairseq_version=fairseq.__version__,
                 options=self._options(),
