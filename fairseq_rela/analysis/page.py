@@ -50,6 +50,7 @@ def page(title: str, body: Sequence[str], live: bool = False) -> str:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy(script(live), live)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<link rel="icon" href="data:,">',  # or a browser asks for one
             f"<title>{html.escape(title)}</title>",
             f"<style>{part('style.css')}</style></head><body{' class=live' if live else ''}>",
             *body,
