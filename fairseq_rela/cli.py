@@ -19,6 +19,7 @@ COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
     "dump-info": "show what is in an attention dump",
     "dump-export": "write a sentence of an attention dump for BertViz",
     "analyze": "analyse dumps as the paper does, with a report",
+    "explore": "type sentences and see a model's attention, in the browser",
     "align": "get word links from the cross attention in a dump",
     "aer": "score word links against gold links (alignment error rate)",
     "tag-transfer": "carry inline tags over to a translation, along word links",
@@ -31,6 +32,7 @@ COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
 EXTRAS = {  # package that may be missing: what installs it
     "torch": "train",
     "entmax": "train",
+    "sentencepiece": "train",
     "fairseq": "fairseq",
     "omegaconf": "fairseq",
     "hydra": "fairseq",

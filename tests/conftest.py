@@ -9,6 +9,7 @@ import functools
 
 import pytest
 import unhurried  # noqa: F401 (hypothesis' profile, for every test)
+from browser_pages import browser  # noqa: F401 (a fixture)
 from recipe_runs import run_recipe
 from warm_commands import warm_path
 

@@ -1,10 +1,9 @@
 """The attention explorer in headless Chromium: it opens from a file, its controls work, hostile words do no harm."""
 
-import shutil
-
 import numpy as np
 import pytest
 from analysis_samples import SENTENCES, random_weights, write_dump
+from browser_pages import choose, complaints, downloaded, point, press, text, value, wait
 
 from fairseq_rela.analysis.nulls import null_rate
 from fairseq_rela.analysis.sparsity import sparsity_rate
@@ -26,27 +25,6 @@ HOSTILE = [
     "</s>",
 ]
 GOLD = "0-0 1p1\n\n0-0\n\n\n"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: no browser to test in")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed: no browser to test in")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for option in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1200,1000",
-    ):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -74,45 +52,11 @@ def opened(browser, dump, tmp_path_factory):
 
 @pytest.fixture
 def page(browser, opened):
-    browser.get(opened)
+    """The report, at its first sentence and the last layer's mean."""
+    browser.get("about:blank")
+    browser.get(opened + "#sentence=0&layer=1&head=-1")
     wait(browser, 1)
     return browser
-
-
-def wait(page, drawn):
-    """Until the map was drawn `drawn` times."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(page, 10, 0.02).until(
-        lambda p: int(p.find_element("id", "map").get_attribute("data-ready") or 0) >= drawn
-    )
-
-
-def choose(page, **controls):
-    from selenium.webdriver.support.ui import Select
-
-    for name, wanted in controls.items():
-        if value(page, name) == str(wanted):
-            continue  # nothing would change, and nothing be drawn
-        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
-        Select(page.find_element("id", name)).select_by_value(str(wanted))
-        wait(page, drawn + 1)
-
-
-def press(page, keys):
-    box = page.find_element("id", "explorer")
-    for key in keys:
-        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
-        box.send_keys(key)
-        wait(page, drawn + 1)
-
-
-def text(page, name):
-    return page.find_element("id", name).text
-
-
-def value(page, name):
-    return page.find_element("id", name).get_attribute("value")
 
 
 def pixel(page, row, column, dx=0.5, dy=0.5):
@@ -128,7 +72,7 @@ def pixel(page, row, column, dx=0.5, dy=0.5):
 
 
 def test_opens_without_a_complaint(page):
-    assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert complaints(page) == []
     assert text(page, "status").startswith("rela_g, cross, layer 1, mean of heads")
     assert text(page, "source-text").replace("\u2068", "").replace("\u2069", "") == "ab c"
     assert len(page.find_elements("css selector", "#overview .head")) == 6

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_rela.analysis import report_file
-from fairseq_rela.analysis.explorer import LEVELS, embedded, levels, packed
+from fairseq_rela.analysis.explorer import LEVELS, levels, packed
 from fairseq_rela.analysis.metrics import ModelMetrics, Rates, RunMetrics
+from fairseq_rela.analysis.page import embedded
 from fairseq_rela.analysis.report import report_html
 from fairseq_rela.cli import main
 

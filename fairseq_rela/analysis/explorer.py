@@ -1,7 +1,10 @@
-"""The data of the report's attention explorer: a few sentences, with weights rounded for display."""
+"""The data of the attention explorer: a few sentences, with weights rounded for display.
+
+The explorer takes arrays and tokens, never a model. The report gives it sentences of a dump (`explorer_data`), the
+live explorer what it has just recorded (`sentence_data`).
+"""
 
 import base64
-import json
 import zlib
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -9,9 +12,13 @@ import numpy as np
 
 from fairseq_rela.analysis.links import Gold
 from fairseq_rela.analysis.metrics import Rates
+from fairseq_rela.analysis.page import embedded
 from fairseq_rela.analysis.reading import DumpReader
+from fairseq_rela.analysis.telling import MEDIUM, Telling, linked_pieces, most_telling_head
+from fairseq_rela.analysis.words import Words
+from fairseq_rela.dump.info import KindInfo
 from fairseq_rela.dump.reader import Record
-from fairseq_rela.dump.zeros import is_nonzero
+from fairseq_rela.dump.zeros import is_nonzero, null_and_sparsity
 
 LEVELS = 127
 
@@ -34,35 +41,49 @@ def packed(weights: np.ndarray) -> Dict[str, Any]:
     return {"levels": text, "top": [float(f"{value:.6g}") for value in top.reshape(-1)]}
 
 
-def explored_sentence(reader: DumpReader, record: Record, gold: Optional[Gold]) -> Dict[str, Any]:
-    """A sentence with its words, gold links and weights."""
-    source, target = reader.source_words(record), reader.target_words(record)
-    return {
-        "id": record.id,
-        "source": list(record.source),
-        "target": list(record.target),
-        "source_words": source.of_piece.tolist(),
-        "target_words": target.of_piece.tolist(),
-        "source_text": source.text,
-        "target_text": target.text,
-        "gold": gold and {name: [f"{i}-{j}" for i, j in sorted(links)] for name, links in gold._asdict().items()},
-        "kinds": {kind: packed(reader.weights(record, kind)) for kind in reader.info.kinds},
+def sentence_data(
+    source: List[str], target: List[str], source_words: Words, target_words: Words, weights: Dict[str, np.ndarray]
+) -> Dict[str, Any]:
+    """A sentence with its words, its weights (kind → (L, H, T, S)) and their null and sparsity rate over all heads."""
+    rates = {
+        kind: [float(np.nan_to_num(rate.mean())) for rate in null_and_sparsity(weights[kind], kind)] for kind in weights
     }
+    return {
+        "source": source,
+        "target": target,
+        "source_words": source_words.of_piece.tolist(),
+        "target_words": target_words.of_piece.tolist(),
+        "source_text": source_words.text,
+        "target_text": target_words.text,
+        "rates": rates,
+        "kinds": {kind: packed(each) for kind, each in weights.items()},
+    }
+
+
+def model_data(name: str, kinds: Dict[str, KindInfo]) -> Dict[str, Any]:
+    """A model without sentences yet: its kinds of attention."""
+    described = {
+        kind: {"attention": info.attention, "layers": list(info.layers), "heads": info.heads}
+        for kind, info in kinds.items()
+    }
+    return {"name": name, "kinds": described, "sentences": []}
+
+
+def explored_sentence(reader: DumpReader, record: Record, gold: Optional[Gold]) -> Dict[str, Any]:
+    """A sentence of a dump, with its gold links."""
+    weights = {kind: reader.weights(record, kind) for kind in reader.info.kinds}
+    words = reader.source_words(record), reader.target_words(record)
+    links = gold and {name: [f"{i}-{j}" for i, j in sorted(links)] for name, links in gold._asdict().items()}
+    return {"id": record.id, "gold": links, **sentence_data(list(record.source), list(record.target), *words, weights)}
 
 
 def explored_model(name: str, reader: DumpReader, rates: Rates) -> Dict[str, Any]:
-    """A model without sentences yet: its kinds of attention, and the rates of its heads over the corpus."""
-    kinds = {
-        kind: {
-            "attention": info.attention,
-            "layers": list(info.layers),
-            "heads": info.heads,
-            "null_rate_heads": rates.null_rate_heads[kind],
-            "sparsity_heads": rates.sparsity_heads[kind],
-        }
-        for kind, info in reader.info.kinds.items()
-    }
-    return {"name": name, "kinds": kinds, "sentences": []}
+    """The model of a dump without sentences yet, with the rates of its heads over the corpus."""
+    model = model_data(name, reader.info.kinds)
+    for kind, described in model["kinds"].items():
+        described["null_rate_heads"] = rates.null_rate_heads[kind]
+        described["sparsity_heads"] = rates.sparsity_heads[kind]
+    return model
 
 
 def explorer_data(
@@ -71,26 +92,37 @@ def explorer_data(
     sentences: int,
     most_bytes: int,
 ) -> Tuple[Dict[str, Any], int]:
-    """(the data, the number of sentences per model): at most `sentences`, and as many as fit into `most_bytes`."""
+    """(the data, the number of sentences per model): at most `sentences`, and as many as fit into `most_bytes`.
+
+    The explorer opens at `start`, the most telling of these sentences (see `telling`).
+    """
     readers = [(reader, explored_model(name, reader, rates)) for name, reader, rates in models]
     size, count = len(embedded({"models": [model for _, model in readers]})), 0
+    best: Optional[Tuple[Telling, Dict[str, Any]]] = None
     for index in range(min(sentences, max(len(reader) for reader, _ in readers))):
         added = []
-        for reader, model in readers:
+        for number, (reader, model) in enumerate(readers):
             if index < len(reader):
                 record = reader[index]
-                sentence = explored_sentence(reader, record, golds[record.id] if golds else None)
+                gold = golds[record.id] if golds else None
+                sentence = explored_sentence(reader, record, gold)
                 size += len(embedded(sentence)) + 2
-                added.append((model, sentence))
+                added.append((number, model, sentence, telling(reader, record, gold)))
         if size > most_bytes:
             break
-        for model, sentence in added:
+        for number, model, sentence, found in added:
             model["sentences"].append(sentence)
+            if found and (best is None or found[:2] > best[0][:2]):
+                place = {"kind": "cross", "layer": found.layer, "head": found.head}
+                best = found, {"model": number, "sentence": index, **place}
         count += 1
-    return {"models": [model for _, model in readers if model["sentences"]]}, count
+    data: Dict[str, Any] = {"models": [model for _, model in readers if model["sentences"]]}
+    return ({**data, "start": best[1]} if best else data), count
 
 
-def embedded(value: Any) -> str:
-    """JSON that is safe inside a script element: ASCII, without the characters that begin HTML tags or entities."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def telling(reader: DumpReader, record: Record, gold: Optional[Gold]) -> Optional[Telling]:
+    """The most telling head in a sentence; None if it is short or long, or the model has no cross attention."""
+    if "cross" not in reader.info.kinds or record.source_length not in MEDIUM or record.target_length not in MEDIUM:
+        return None
+    linked = linked_pieces(reader.source_words(record), reader.target_words(record), gold) if gold else None
+    return most_telling_head(reader.weights(record, "cross"), linked)

@@ -11,24 +11,25 @@ NamedDumps = Dict[str, List[DumpReader]]  # name of a model → its runs
 
 def named_dumps(arguments: List[str], merge: str) -> NamedDumps:
     """The dumps by the name of their model: the name given, or as much of the path's end as is unique."""
-    pairs = [_split_name(argument) for argument in arguments]
+    pairs = [split_name(argument) for argument in arguments]
     unnamed = [path for name, path in pairs if name is None]
     if len(set(unnamed)) < len(unnamed):
         twice = next(path for path in unnamed if unnamed.count(path) > 1)
         raise InputError(f"{twice}: given twice; seeds of one model are given as NAME=DUMP NAME=DUMP")
     dumps: NamedDumps = {}
     for name, path in pairs:
-        dumps.setdefault(name or _shortest_name(path, unnamed), []).append(DumpReader(path, merge))
+        dumps.setdefault(name or shortest_name(path, unnamed), []).append(DumpReader(path, merge))
     return dumps
 
 
-def _split_name(argument: str) -> Tuple[Optional[str], str]:
+def split_name(argument: str) -> Tuple[Optional[str], str]:
     """(NAME or None, path). A path that exists may contain an equals sign."""
     name, equals, path = argument.partition("=")
     return (name, path) if equals and name and not os.path.exists(argument) else (None, argument)
 
 
-def _shortest_name(path: str, paths: List[str]) -> str:
+def shortest_name(path: str, paths: List[str]) -> str:
+    """As much of the end of a path as tells it from the others of `paths`."""
     split = {each: os.path.normpath(os.path.abspath(each)).split(os.sep) for each in paths}
     for length in range(1, len(split[path])):
         end = split[path][-length:]
@@ -42,7 +43,7 @@ def other_dumps(arguments: List[str], dumps: NamedDumps, merge: str, flag: str) 
     others: NamedDumps = {}
     unnamed = iter([name for name, runs in dumps.items() for _ in runs])
     for argument in arguments:
-        name, path = _split_name(argument)
+        name, path = split_name(argument)
         if name is None:
             name = next(unnamed, None)
         if name is None or name not in dumps:

@@ -1,16 +1,16 @@
-"""The report: one HTML file with the tables, the figures and the attention explorer. It needs no other file.
+"""The report: one HTML file with a summary, the attention explorer, the figures and the tables.
 
+It needs no other file.
 Every text from a corpus or a user is escaped, here and in `report_tables`, or set as text by the explorer's script.
 The page's policy allows only that script to run, and nothing to be fetched.
 """
 
 import base64
-import hashlib
-import os
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from fairseq_rela.analysis.explorer import embedded
 from fairseq_rela.analysis.metrics import Models
+from fairseq_rela.analysis.page import data_and_script, page, part
+from fairseq_rela.analysis.report_summary import summary_html
 from fairseq_rela.analysis.report_tables import (
     after_tags_tables,
     after_words_tables,
@@ -20,8 +20,6 @@ from fairseq_rela.analysis.report_tables import (
     models_table,
     tau_table,
 )
-
-_PAGE = os.path.join(os.path.dirname(__file__), "report_page")
 
 
 class FigureFile(NamedTuple):
@@ -109,42 +107,39 @@ def report_html(
     """
     body, links = [], []
     for section in _sections(models):
-        content = _figures(figures, section.anchor) + section.content
+        content = _figures(figures, section.anchor)
+        if section.anchor == "heatmaps":  # large pictures fold like tables
+            content = _folded("Heat maps", content)
+        content += _folded("Tables", section.content)
         if content:
             links.append(f'<a href="#{section.anchor}">{section.title}</a>')
             lead = f"<p>{section.lead}</p>" if section.lead else ""
             body.append(f'<h2 id="{section.anchor}">{section.title}</h2>{lead}{content}')
-    script = _part("explorer.js")
+    explored = []
     if explorer.get("models"):
-        links.append('<a href="#explorer-title">Attention explorer</a>')
-        body.append(_part("explorer.html") + (f"<p class=note>{escaped(note)}</p>" if note else ""))
-        body.append(f'<script type="application/json" id="explorer-data">{embedded(explorer)}</script>')
-        body.append(f"<script>{script}</script>")
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>Attention of {escaped(', '.join(models))}</title>",
-            f"<style>{_part('style.css')}</style></head><body>",
-            "<h1>Attention analysis</h1>",
-            f"<p class=note>How these numbers were made: <code>{escaped(signature)}</code></p>",
-            f"<nav>{' '.join(links)}</nav>",
-            *body,
-            "</body></html>\n",
+        links.insert(0, '<a href="#explorer-title">Attention explorer</a>')
+        lead = "It opens at a telling sentence. " if explorer.get("start") else ""
+        explored = [
+            '<h2 id="explorer-title">Attention explorer</h2>',
+            f"<p class=note>{lead}Single sentences, layers and heads. {escaped(note)}</p>",
+            part("explorer.html"),
         ]
+        body += data_and_script(explorer)
+    return page(
+        f"Attention of {', '.join(models)}",
+        [
+            "<h1>Attention analysis</h1>",
+            summary_html(models),
+            f"<nav>{' '.join(links)}</nav>",
+            *explored,
+            *body,
+            f"<p class=note>How these numbers were made: <code>{escaped(signature)}</code></p>",
+        ],
     )
 
 
-def _part(name: str) -> str:
-    with open(os.path.join(_PAGE, name), encoding="utf-8") as file:
-        return file.read()
-
-
-def _policy(script: str) -> str:
-    """The content security policy: only this script runs, and nothing is fetched."""
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+def _folded(title: str, content: str) -> str:
+    return f"<details class=tables><summary>{title}</summary>{content}</details>" if content else ""
 
 
 def _figures(figures: Sequence[FigureFile], section: str) -> str:

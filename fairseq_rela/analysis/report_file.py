@@ -6,6 +6,7 @@ from typing import List, Optional
 from fairseq_rela.analysis.explorer import explorer_data
 from fairseq_rela.analysis.metrics import Models
 from fairseq_rela.analysis.named_dumps import NamedDumps
+from fairseq_rela.analysis.page import encoded
 from fairseq_rela.analysis.report import FigureFile, report_html
 from fairseq_rela.analysis.report_tables import named_runs
 from fairseq_rela.analysis.tally import SentenceLines
@@ -38,13 +39,8 @@ def write_report(
         note = f"{count} of {wanted} sentences are here: more would make this file larger than 20 MB."
     page = report_html(models, signature, figures, explorer, note)
     with open(os.path.join(directory, "report.html"), "wb") as file:
-        file.write(_encoded(page))
+        file.write(encoded(page))
 
 
 def _size_without_sentences(models: Models, signature: str, figures: List[FigureFile]) -> int:
-    return len(_encoded(report_html(models, signature, figures, {"models": [{"sentences": []}]})))
-
-
-def _encoded(page: str) -> bytes:
-    # Broken text may contain half a surrogate pair, which UTF-8 cannot encode.
-    return page.encode("utf-8", "replace")
+    return len(encoded(report_html(models, signature, figures, {"models": [{"sentences": []}]})))

@@ -33,7 +33,8 @@ def _number(value: Optional[float], spread: Optional[float] = None) -> str:
     return f"{value:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
 
 
-def _mean(values: Sequence[float]) -> float:
+def plain_mean(values: Sequence[float]) -> float:
+    """The mean of some numbers; 0 of none."""
     return sum(values) / max(len(values), 1)
 
 
@@ -85,7 +86,7 @@ def _layer_cells(model: ModelMetrics, metric: Callable[[Rates], Optional[LayerVa
     spread: Sequence[Optional[float]] = [None] * len(values)
     if model.spread:
         spread = (metric(model.spread) or {})[kind]
-    return [*(_number(value, width) for value, width in zip(values, spread)), _number(_mean(values))]
+    return [*(_number(value, width) for value, width in zip(values, spread)), _number(plain_mean(values))]
 
 
 def tau_table(models: Models) -> str:
@@ -94,7 +95,7 @@ def tau_table(models: Models) -> str:
     taus: List[str] = []
     for name, model in models.items():
         for kind, by_tau in model.rates.diversity_tau.items():
-            rows.append([_name(name), kind, *(_number(_mean(values)) for values in by_tau.values())])
+            rows.append([_name(name), kind, *(_number(plain_mean(values)) for values in by_tau.values())])
             taus = list(by_tau)
     return _table(["mean over layers", "kind", *(f"τ = {tau}" for tau in taus)], rows, (0, 1))
 
@@ -180,7 +181,7 @@ def after_tags_tables(models: Models) -> str:
         for tag, nulls in (run.null_after_tags or {}).items():
             heads = [(rate, i, j) for i, line in enumerate(nulls.null_rate_heads) for j, rate in enumerate(line)]
             extremes = [f"{layer}.{head} ({_number(rate)})" for rate, layer, head in (min(heads), max(heads))]
-            rows.append([_name(tag), str(nulls.count), _number(_mean([rate for rate, _, _ in heads])), *extremes])
+            rows.append([_name(tag), str(nulls.count), _number(plain_mean([rate for rate, _, _ in heads])), *extremes])
         if rows:
             head = ["after the tag", "queries", "null rate, all heads", "least null head", "most null head"]
             parts.append(f"<h3>{_name(name)}</h3>" + _table(head, rows))
