@@ -16,6 +16,7 @@ LITERAL = {
     "topk": [0.66524096, 0.24472847, 0.09003057],  # fewer than k: softmax
     "softpick": [0.7880584, 0.2119416, 0.0],  # e² − 1 and e − 1 over their sum
     "relu": [2.0, 1.0, 0.0],
+    "rectified_exp": [6.38905610, 1.71828183, 0.0],  # e² − 1 and e − 1
     "gelu": [1.9544997, 0.8413447, 0.0],
     "leaky_relu": [2.0, 1.0, 0.0],
 }

@@ -15,6 +15,11 @@ def rms(z, gain):
     return z / torch.sqrt((z**2).mean(-1, keepdim=True) + 1e-8) * gain
 
 
+def by_head(z, gain):
+    parts = [part / torch.sqrt((part**2).mean(-1, keepdim=True) + 1.0) for part in z.split(HEAD, dim=-1)]
+    return torch.cat(parts, dim=-1) * gain
+
+
 def layer(z, gain):
     centred = z - z.mean(-1, keepdim=True)
     return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5) * gain
@@ -24,6 +29,7 @@ EQUATIONS = {
     "none": lambda z, p: z,
     "rmsnorm": lambda z, p: rms(z, p["gain"]),
     "rmsnorm_init": lambda z, p: rms(z, p["gain"]),
+    "head_rmsnorm_init": lambda z, p: by_head(z, p["gain"]),
     "gated_rmsnorm": lambda z, p: torch.sigmoid(p["gate"] * z) * rms(z, p["norm.gain"]),
     "gated_layernorm": lambda z, p: torch.sigmoid(p["gate"] * z) * layer(z, p["norm.gain"]),
 }
@@ -87,7 +93,14 @@ def test_half_precision_is_computed_in_float32(name, dtype):
 
 @pytest.mark.parametrize(
     "name, vectors",
-    [("none", 0), ("rmsnorm", 1), ("rmsnorm_init", 1), ("gated_rmsnorm", 2), ("gated_layernorm", 2)],
+    [
+        ("none", 0),
+        ("rmsnorm", 1),
+        ("rmsnorm_init", 1),
+        ("head_rmsnorm_init", 1),
+        ("gated_rmsnorm", 2),
+        ("gated_layernorm", 2),
+    ],
 )
 def test_number_of_parameters(name, vectors):
     assert sum(p.numel() for p in NORMS[name](D, HEAD).parameters()) == vectors * D

@@ -87,6 +87,22 @@ class Softpick(nn.Module):
         return numerator / (total + 1e-8)
 
 
+class RectifiedExp(nn.Module):
+    """max(0, eˢ − 1): softmax's exponential, moved down so that scores of 0 and below get the weight 0 exactly.
+
+    ReLU is linear: a score twice as large gets twice the weight, so a head is sharp only if nearly all its scores are
+    negative. Here a large score outweighs many small ones. Scores above 10 count as 10. The largest weight, 22,025, is
+    then finite in float16.
+    """
+
+    __constants__ = ("HIGHEST",)
+
+    HIGHEST = 10.0
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.clamp(0.0, self.HIGHEST).expm1()
+
+
 class InPlace(NamedTuple):
     """A faster form of a pointwise activation whose derivative can be computed from the weights alone.
 
@@ -111,6 +127,15 @@ class Activation(NamedTuple):
 RELU = InPlace(torch.relu_, lambda grad, weights: torch.ops.aten.threshold_backward(grad, weights, 0, grad_input=grad))
 
 
+def _rectified_exp_backward(grad: Tensor, weights: Tensor) -> Tensor:
+    """The derivative is eˢ = weight + 1 between the two bounds, and 0 outside."""
+    inside = (weights > 0) & (weights < 22025.0)  # e¹⁰ − 1, rounded down
+    return grad.mul_(inside).addcmul_(grad, weights)
+
+
+RECTIFIED_EXP = InPlace(lambda scores: scores.clamp_(0.0, RectifiedExp.HIGHEST).expm1_(), _rectified_exp_backward)
+
+
 ACTIVATIONS = {
     "softmax": Activation(lambda: nn.Softmax(dim=-1), pointwise=False, distribution=True),
     "sparsemax": Activation(lambda: FromEntmax("sparsemax"), pointwise=False, distribution=True, exact_zeros=True),
@@ -118,6 +143,7 @@ ACTIVATIONS = {
     "topk": Activation(TopK, pointwise=False, distribution=True, exact_zeros=True, takes_k=True),
     "softpick": Activation(Softpick, pointwise=False, exact_zeros=True),
     "relu": Activation(nn.ReLU, pointwise=True, exact_zeros=True, in_place=RELU),
+    "rectified_exp": Activation(RectifiedExp, pointwise=True, exact_zeros=True, in_place=RECTIFIED_EXP),
     "gelu": Activation(nn.GELU, pointwise=True),
     "leaky_relu": Activation(nn.LeakyReLU, pointwise=True),
 }

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention import kernels
 from fairseq_rela.attention.activations import at_least_float32
+from fairseq_rela.attention.centring import unit_size
 
 if hasattr(torch, "rms_norm"):  # fused since torch 2.4
 
@@ -57,6 +58,35 @@ class RMSNorm(nn.Module):
     def forward(self, heads: Tensor) -> Tensor:
         z = at_least_float32(heads)
         return rms_norm(z, self.gain.to(z.dtype), self.EPS)
+
+
+class HeadRMSNorm(nn.Module):
+    """z_h / √(mean(z_h²) + 1) ⊙ g for each head h by itself (ours; the paper's RMSNorm spans all heads).
+
+    Under a norm that spans all heads, a head with few large weights is drowned by a head with many: it has little of
+    the sum of squares. Here each head has its own. With epsilon 1 instead of 1e-8, a head whose weights are nearly 0 gives
+    nearly nothing, where a small epsilon would blow it up to full size.
+    """
+
+    __constants__ = ("EPS", "head_width")
+    EPS = 1.0
+    centres = False
+
+    def __init__(self, width: int, head_width: int, gain_init: Callable[[Tensor], Tensor] = nn.init.ones_):
+        super().__init__()
+        self.gain = nn.Parameter(gain_init(torch.empty(width)))
+        self.head_width = head_width
+
+    def scale(self, heads: Tensor) -> Tensor:
+        z = at_least_float32(heads)
+        by_head = z.reshape(-1, self.head_width)
+        r = torch.rsqrt(by_head.square().mean(-1, keepdim=True) + self.EPS)
+        return r.expand_as(by_head).reshape(z.shape) * self.gain.to(z.dtype)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        z = at_least_float32(heads)
+        by_head = unit_size(z.reshape(-1, self.head_width), self.EPS)
+        return by_head.view_as(z) * self.gain.to(z.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -191,6 +221,7 @@ NORMS: Dict[str, Callable[[int, int], nn.Module]] = {
     "none": lambda width, head: nn.Identity(),
     "rmsnorm": lambda width, head: RMSNorm(width),
     "rmsnorm_init": lambda width, head: RMSNorm(width, gain_init=lambda gain: uniform_(gain, fan=head)),
+    "head_rmsnorm_init": lambda width, head: HeadRMSNorm(width, head, gain_init=lambda gain: uniform_(gain, fan=head)),
     "gated_rmsnorm": lambda width, head: Gated(width, RMSNorm(width)),
     "gated_layernorm": lambda width, head: Gated(width, LayerNorm(width)),
 }
