@@ -48,13 +48,13 @@ def write_dump(path, ids: Sequence[int], info: Optional[DumpInfo] = None, **opti
 
 
 def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
-    """Equal bit by bit, -0.0 apart, which the dump calls a zero."""
+    """Assert that both are equal bit by bit, except that the dump reads -0.0 as 0.0."""
     left, right = (np.where(array == 0, np.float32(0), array) for array in (left, right))
     return left.dtype == right.dtype == np.float32 and left.shape == right.shape and left.tobytes() == right.tobytes()
 
 
 def assert_holds(dump: AttentionDump, ids: Sequence[int], begin: int = 0) -> None:
-    """Exactly these sentences, each whole (those before dump[begin] were looked at before)."""
+    """Assert that the dump holds exactly these sentences, all complete. Those before dump[begin] are not read."""
     assert dump.ids.tolist() == sorted(ids)
     for record in map(dump.__getitem__, range(begin, len(dump))):
         source, target, weights = make_sentence(record.id + 1000 * record.rank, dump.info)

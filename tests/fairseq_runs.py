@@ -1,4 +1,4 @@
-"""fairseq's commands for the tests: in this process where that will do, in one of their own where it matters."""
+"""fairseq's commands for the tests: in this process where that is enough, or in a new process where it matters."""
 
 import contextlib
 import io
@@ -111,8 +111,8 @@ def toy_text(directory, *sizes):
 
 def tagged(lines, tag):
     """The lines of fairseq-generate's output with this tag (S, T, H, D, P, A, …), without it, by sentence."""
-    found = (line.split("\t") for line in lines if line.startswith(tag + "-"))
-    return {int(fields[0][len(tag) + 1 :]): fields[1:] for fields in found}
+    rows = (line.split("\t") for line in lines if line.startswith(tag + "-"))
+    return {int(fields[0][len(tag) + 1 :]): fields[1:] for fields in rows}
 
 
 def free_port():

@@ -1,4 +1,4 @@
-"""What Triton's interpreter gets wrong, mended for the tests."""
+"""Fixes for what Triton's interpreter gets wrong."""
 
 
 def mend_bfloat16():

@@ -31,10 +31,10 @@ class Text:
         self.splits = {}
 
     def take(self, split, count):
-        found = self.pairs[self.next : self.next + count]
-        self.splits.setdefault(split, []).extend(found)
+        sentences = self.pairs[self.next : self.next + count]
+        self.splits.setdefault(split, []).extend(sentences)
         self.next += count
-        return {lang: [pair[side] for pair in found] for side, lang in enumerate(self.langs)}
+        return {lang: [pair[side] for pair in sentences] for side, lang in enumerate(self.langs)}
 
 
 def plain(lines, encoding="utf-8"):
@@ -79,13 +79,14 @@ def tar(members, mode="w:gz"):
 
 def both(pattern, lines, form=plain, **options):
     """{lang} in the pattern is each language."""
-    return {pattern.format(lang=lang): form(found, **options) for lang, found in lines.items()}
+    return {pattern.format(lang=lang): form(sentences, **options) for lang, sentences in lines.items()}
 
 
 def sgm_pair(pattern, lines):
     """A test set of WMT: `src` and `ref`."""
     return {
-        pattern.format(f"{kind}.{lang}"): sgm(found, kind) for (lang, found), kind in zip(lines.items(), ("src", "ref"))
+        pattern.format(f"{kind}.{lang}"): sgm(sentences, kind)
+        for (lang, sentences), kind in zip(lines.items(), ("src", "ref"))
     }
 
 

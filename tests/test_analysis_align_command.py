@@ -131,8 +131,8 @@ def test_both_directions(tmp_path, identity, capsys):
     forward = [{(0, 0), (0, 1)}, {(0, 0)}, {(0, 0), (1, 1)}, {(0, 0), (1, 1)}]
     for method, combine in (("intersect", set.intersection), ("union", set.union)):
         assert main(["align", identity, *choose, "--reverse", reverse, "--symmetrize", method]) == 0
-        found = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines(capsys)]
-        assert found == [combine(f, b) for f, b in zip(forward, backward)]
+        actual = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines(capsys)]
+        assert actual == [combine(f, b) for f, b in zip(forward, backward)]
     assert main(["align", identity, *choose, "--reverse", reverse]) == 0
 
 

@@ -76,8 +76,8 @@ def test_error_rate_equals_nltk(sentences):
             whole.update((number, i, j) for i, j in links)
     if not hypothesis and not sure:
         return
-    found = alignment_error_rate([a for a, _, _ in sentences], [Gold(s, s | p) for _, s, p in sentences])
-    assert found == pytest.approx(nltk.alignment_error_rate(sure, hypothesis, possible), abs=1e-12)
+    actual = alignment_error_rate([a for a, _, _ in sentences], [Gold(s, s | p) for _, s, p in sentences])
+    assert actual == pytest.approx(nltk.alignment_error_rate(sure, hypothesis, possible), abs=1e-12)
 
 
 def test_hansards_gold_against_itself_and_shifted():
@@ -89,14 +89,14 @@ def test_hansards_gold_against_itself_and_shifted():
     assert sum(len(g.possible - g.sure) for g in golds) == 13400
     assert alignment_error_rate([g.sure for g in golds], golds) == 0
     moved = [frozenset((i, j + 1) for i, j in g.sure) for g in golds]
-    found = alignment_error_rate(moved, golds)
-    assert 0.5 < found < 1
+    actual = alignment_error_rate(moved, golds)
+    assert 0.5 < actual < 1
     nltk = pytest.importorskip("nltk.translate.metrics", reason="NLTK, the oracle, is not installed")
     flat = [
         {(n, i, j) for n, links in enumerate(sentences) for i, j in links}
         for sentences in ([g.sure for g in golds], moved, [g.possible for g in golds])
     ]
-    assert found == pytest.approx(nltk.alignment_error_rate(*flat), abs=1e-12)
+    assert actual == pytest.approx(nltk.alignment_error_rate(*flat), abs=1e-12)
 
 
 def test_linked_sources_written_out():
@@ -122,13 +122,13 @@ def test_scores_of_identity_and_nothing():
     scores = AlignmentScores()
     for half in (0, 1):
         scores.add(cross, words, words, gold("0-0 1-1"), half)
-    found = scores.result("normal", "drop")
-    assert found.heads == [[1, 0, 1], [1, 1, 1]]
-    assert found.layer == [0, 1]
-    assert found.best_head == [0, 1]
-    assert (found.AoL, found.AoH) == (0.5, 0.5)
-    assert found.best_head_index == [1, 0]
-    assert found.held_out.best_head == [0, 1]
+    actual = scores.result("normal", "drop")
+    assert actual.heads == [[1, 0, 1], [1, 1, 1]]
+    assert actual.layer == [0, 1]
+    assert actual.best_head == [0, 1]
+    assert (actual.AoL, actual.AoH) == (0.5, 0.5)
+    assert actual.best_head_index == [1, 0]
+    assert actual.held_out.best_head == [0, 1]
     assert scores.best("drop") == ("normal", 0, 1, 0.0)
 
 
@@ -139,11 +139,11 @@ def test_head_chosen_on_one_half_is_scored_on_the_other():
     scores.add(np.stack([right, wrong])[None], words, words, gold("0-0 1-1"), 0)
     for _ in range(2):  # over all sentences the second head is the better one
         scores.add(np.stack([wrong, right])[None], words, words, gold("0-0 1-1"), 1)
-    found = scores.result("normal", "drop")
-    assert found.best_head_index == [1]
-    assert found.best_head == pytest.approx([1 / 3])
-    assert found.held_out.best_head_index == [0]
-    assert found.held_out.best_head == [1]
+    actual = scores.result("normal", "drop")
+    assert actual.best_head_index == [1]
+    assert actual.best_head == pytest.approx([1 / 3])
+    assert actual.held_out.best_head_index == [0]
+    assert actual.held_out.best_head == [1]
     only = AlignmentScores()
     only.add(np.stack([right, wrong])[None], words, words, gold("0-0 1-1"), 0)
     assert only.result("normal", "drop").held_out is None  # nothing was held out: no number is made up
@@ -163,12 +163,12 @@ def test_scores_equal_one_head_at_a_time(seed, rows, eos):
         one = Gold(frozenset(pairs[::2]), frozenset(pairs))
         scores.add(cross, source, target, one, number % 2)
         cases.append((cross, source, target, one))
-    found = scores.heads(rows, eos)
+    actual = scores.heads(rows, eos)
     for layer in range(2):
         for head in range(4):
             hypotheses = [slow_links(layer, head, rows, eos, *case[:3]) for case in cases]
             expected = alignment_error_rate(hypotheses, [case[3] for case in cases])
-            assert found[layer, head] == pytest.approx(expected, abs=1e-12)
+            assert actual[layer, head] == pytest.approx(expected, abs=1e-12)
 
 
 def slow_links(layer, head, rows, eos, cross, source, target):
@@ -201,8 +201,8 @@ BACKWARD = parsed_links("0-0 1-1 1-2 4-4").sure
 
 
 def test_symmetrisation_hand_computed():
-    found = {name: pharaoh(method(FORWARD, BACKWARD)) for name, method in METHODS.items()}
-    assert found == {
+    actual = {name: pharaoh(method(FORWARD, BACKWARD)) for name, method in METHODS.items()}
+    assert actual == {
         "intersect": "0-0 1-1",
         "union": "0-0 1-1 1-2 2-1 3-3 4-4",
         # 2-1 touches 1-1 and source 2 has no link; 1-2 touches it and target 2 has none; 3-3 touches neither

@@ -1,4 +1,4 @@
-"""`fairseq-rela analyze`: its numbers equal the metrics' own, its files are whole, what is wrong is told in a line."""
+"""`fairseq-rela analyze`: its numbers are those of the metrics, its files are complete, and errors are one line."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def gold(tmp_path):
 @pytest.mark.parametrize("attention", ["rela_g", "softmax", "rela_g_gelu"])
 def test_numbers_equal_the_metrics_over_the_corpus(tmp_path, attention):
     dump = write_dump(tmp_path / "dump", attention=attention, seed=1)
-    found = analyze(tmp_path / "out", dump)["models"]["dump"]
+    measured = analyze(tmp_path / "out", dump)["models"]["dump"]
     for kind in KINDS:
         zeros = seen = nulls = queries = 0
         differ = dict.fromkeys(TAUS, 0)
@@ -62,15 +62,15 @@ def test_numbers_equal_the_metrics_over_the_corpus(tmp_path, attention):
             queries += weights.shape[2]
             for tau, value in query_diversity(weights, visible, attention == "softmax", TAUS).items():
                 differ[tau] = differ[tau] + value.sum(axis=1)
-        assert np.array(found["sparsity_heads"][kind]) == pytest.approx(zeros / seen)
-        assert np.array(found["sparsity"][kind]) == pytest.approx((zeros / seen).mean(axis=1))
-        assert np.array(found["null_rate_heads"][kind]) == pytest.approx(nulls / queries)
-        assert np.array(found["null_rate"][kind]) == pytest.approx((nulls / queries).mean(axis=1))
-        assert np.array(found["null_rate_variance"][kind]) == pytest.approx((nulls / queries).var(axis=1))
-        assert np.array(found["diversity"][kind]) == pytest.approx(differ[1.0] / queries)
+        assert np.array(measured["sparsity_heads"][kind]) == pytest.approx(zeros / seen)
+        assert np.array(measured["sparsity"][kind]) == pytest.approx((zeros / seen).mean(axis=1))
+        assert np.array(measured["null_rate_heads"][kind]) == pytest.approx(nulls / queries)
+        assert np.array(measured["null_rate"][kind]) == pytest.approx((nulls / queries).mean(axis=1))
+        assert np.array(measured["null_rate_variance"][kind]) == pytest.approx((nulls / queries).var(axis=1))
+        assert np.array(measured["diversity"][kind]) == pytest.approx(differ[1.0] / queries)
         for tau in TAUS:
-            assert np.array(found["diversity_tau"][kind][f"{tau:g}"]) == pytest.approx(differ[tau] / queries)
-    assert np.isfinite([value for kind in KINDS for value in found["diversity"][kind]]).all()
+            assert np.array(measured["diversity_tau"][kind][f"{tau:g}"]) == pytest.approx(differ[tau] / queries)
+    assert np.isfinite([value for kind in KINDS for value in measured["diversity"][kind]]).all()
 
 
 def test_alignment_equals_links_one_at_a_time(tmp_path, gold):
@@ -80,7 +80,7 @@ def test_alignment_equals_links_one_at_a_time(tmp_path, gold):
     records = list(AttentionDump(dump))
     for eos in ("drop", "null"):
         for rows in ("normal", "shifted"):
-            found = metrics["models"]["dump"]["alignment_eos"][eos][rows]
+            measured = metrics["models"]["dump"]["alignment_eos"][eos][rows]
             for layer in range(2):
                 rates = []
                 for head in (0, 1, 2, None):
@@ -89,17 +89,17 @@ def test_alignment_equals_links_one_at_a_time(tmp_path, gold):
                         for r in records
                     ]
                     rates.append(alignment_error_rate(links, golds))
-                assert found["heads"][layer] == pytest.approx(rates[:3])
-                assert found["best_head"][layer] == pytest.approx(min(rates[:3]))
-                assert found["layer"][layer] == pytest.approx(rates[3])
-                chosen = found["held_out"]["best_head_index"][layer]
+                assert measured["heads"][layer] == pytest.approx(rates[:3])
+                assert measured["best_head"][layer] == pytest.approx(min(rates[:3]))
+                assert measured["layer"][layer] == pytest.approx(rates[3])
+                chosen = measured["held_out"]["best_head_index"][layer]
                 links = [
                     word_links(r.cross[layer, chosen], merged(r.source), merged(r.target), rows, eos) for r in records
                 ]
                 held_out = alignment_error_rate(links[1::2], golds[1::2])
-                assert found["held_out"]["best_head"][layer] == pytest.approx(held_out)
-            assert found["AoL"] == pytest.approx(np.mean(found["layer"]))
-            assert found["AoH"] == pytest.approx(np.mean(found["best_head"]))
+                assert measured["held_out"]["best_head"][layer] == pytest.approx(held_out)
+            assert measured["AoL"] == pytest.approx(np.mean(measured["layer"]))
+            assert measured["AoH"] == pytest.approx(np.mean(measured["best_head"]))
     assert metrics["models"]["dump"]["alignment"] == metrics["models"]["dump"]["alignment_eos"]["drop"]
     assert "eos:drop" in metrics["signature"] and "merge:bpe-bpe" in metrics["signature"]
     null = analyze(tmp_path / "null", dump, "--gold", gold, "--eos", "null")
@@ -120,16 +120,16 @@ def test_uniform_identity_and_null_attention(tmp_path, gold):
     uniform = [np.repeat(np.repeat(weights, 2, axis=0), 3, axis=1) for weights in uniform]
     for attention in ("softmax", "rela_g"):
         dump = write_dump(tmp_path / attention, attention=attention, kinds=["cross"], cross=uniform)
-        found = analyze(tmp_path / "out", dump)["models"][attention]
-        assert found["sparsity"]["cross"] == found["null_rate"]["cross"] == [0, 0]
-        assert found["diversity"]["cross"] == pytest.approx([0, 0], abs=1e-12)
+        measured = analyze(tmp_path / "out", dump)["models"][attention]
+        assert measured["sparsity"]["cross"] == measured["null_rate"]["cross"] == [0, 0]
+        assert measured["diversity"]["cross"] == pytest.approx([0, 0], abs=1e-12)
     nothing = [np.zeros_like(weights) for weights in uniform]
     dump = write_dump(tmp_path / "nothing", kinds=["cross"], cross=nothing)
-    found = analyze(tmp_path / "out", dump, "--gold", gold)["models"]["nothing"]
-    assert found["sparsity"]["cross"] == found["null_rate"]["cross"] == [1, 1]
-    assert found["diversity"]["cross"] == [0, 0]
-    assert found["alignment"]["normal"]["layer"] == [1, 1]
-    assert found["null_after_words"] == []  # always null: no word tells anything
+    measured = analyze(tmp_path / "out", dump, "--gold", gold)["models"]["nothing"]
+    assert measured["sparsity"]["cross"] == measured["null_rate"]["cross"] == [1, 1]
+    assert measured["diversity"]["cross"] == [0, 0]
+    assert measured["alignment"]["normal"]["layer"] == [1, 1]
+    assert measured["null_after_words"] == []  # always null: no word tells anything
 
 
 def test_head_that_fires_after_a_comma(tmp_path):
@@ -142,13 +142,13 @@ def test_head_that_fires_after_a_comma(tmp_path):
         cross.append(weights)
     dump = write_dump(tmp_path / "dump", sentences, layers=1, heads=2, kinds=["cross"], cross=cross)
     (tmp_path / "tags").write_text("N V , N V\n" * 5)
-    found = analyze(tmp_path / "out", dump, "--target-tags", tmp_path / "tags")["models"]["dump"]
-    first = found["null_after_words"][0]
+    measured = analyze(tmp_path / "out", dump, "--target-tags", tmp_path / "tags")["models"]["dump"]
+    first = measured["null_after_words"][0]
     assert (first["layer"], first["head"], first["after"], first["count"], first["null_rate"]) == (0, 1, ",", 5, 0)
     assert first["head_null_rate"] == pytest.approx(5 / 6)
-    assert found["null_after_tags"][","] == {"count": 5, "null_rate_heads": [[0, 0]]}
-    assert found["null_after_tags"]["N"] == {"count": 10, "null_rate_heads": [[0, 1]]}
-    assert found["null_after_tags"]["</s>"]["count"] == 5  # the start of the sentence
+    assert measured["null_after_tags"][","] == {"count": 5, "null_rate_heads": [[0, 0]]}
+    assert measured["null_after_tags"]["N"] == {"count": 10, "null_rate_heads": [[0, 1]]}
+    assert measured["null_after_tags"]["</s>"]["count"] == 5  # the start of the sentence
 
 
 def test_seeds_are_averaged_with_their_spread(tmp_path, gold):
@@ -168,12 +168,12 @@ def test_seeds_are_averaged_with_their_spread(tmp_path, gold):
 def test_names_and_shuffled_targets(tmp_path, capsys):
     paths = [write_dump(tmp_path / name / "dump", seed=i) for i, name in enumerate("ab")]
     shuffled = write_dump(tmp_path / "wrong", seed=7)
-    found = analyze(tmp_path / "out", *paths, "--shuffled", f"b/dump={shuffled}")["models"]
-    assert list(found) == ["a/dump", "b/dump"]
-    assert "null_rate_shuffled" not in found["a/dump"]
+    measured = analyze(tmp_path / "out", *paths, "--shuffled", f"b/dump={shuffled}")["models"]
+    assert list(measured) == ["a/dump", "b/dump"]
+    assert "null_rate_shuffled" not in measured["a/dump"]
     alone = analyze(tmp_path / "alone", shuffled)["models"]["wrong"]
-    assert found["b/dump"]["null_rate_shuffled"] == alone["null_rate"]
-    assert found["b/dump"]["null_rate_heads_shuffled"] == alone["null_rate_heads"]
+    assert measured["b/dump"]["null_rate_shuffled"] == alone["null_rate"]
+    assert measured["b/dump"]["null_rate_heads_shuffled"] == alone["null_rate_heads"]
     assert "given twice" in fails(tmp_path / "no", capsys, paths[0], paths[0])
     assert "does not belong to a model; the models are dump" in fails(
         tmp_path / "no", capsys, paths[0], "--shuffled", f"c={shuffled}"
@@ -187,8 +187,8 @@ def test_names_and_shuffled_targets(tmp_path, capsys):
 
 def test_kinds_that_were_not_recorded_are_left_out(tmp_path, gold, capsys):
     dump = write_dump(tmp_path / "dump", kinds=["encoder"])
-    found = analyze(tmp_path / "out", dump)["models"]["dump"]
-    assert list(found["sparsity"]) == ["encoder"] and "null_after_words" not in found
+    measured = analyze(tmp_path / "out", dump)["models"]["dump"]
+    assert list(measured["sparsity"]) == ["encoder"] and "null_after_words" not in measured
     assert "has no cross attention, only encoder" in fails(tmp_path / "no", capsys, dump, "--gold", gold)
 
 
@@ -311,6 +311,6 @@ def test_only_the_best_hypothesis_is_read(tmp_path):
     with DumpWriter(more, AttentionDump(more).info, resume=True) as writer:
         writer.add(0, ["a"], ["b"], *(np.ones((2, 3, 1, 1), dtype=np.float32) for _ in KINDS), rank=1)
     assert len(AttentionDump(more)) == 5
-    found = analyze(tmp_path / "out", dump, more)["models"]
-    assert found["more"]["sentences"] == 4
-    assert found["more"]["null_rate_heads"] == found["dump"]["null_rate_heads"]
+    measured = analyze(tmp_path / "out", dump, more)["models"]
+    assert measured["more"]["sentences"] == 4
+    assert measured["more"]["null_rate_heads"] == measured["dump"]["null_rate_heads"]

@@ -57,7 +57,7 @@ def test_huge_weights_and_no_queries_are_numbers():
 
 
 def slow(heads, visible, distribution, tau):
-    """The definition, a row at a time, with the dummy slot as a real one."""
+    """The definition, one row at a time, with the dummy slot as a real position."""
     count, queries, keys = heads.shape
     total = 0.0
     for t in range(queries):
@@ -87,8 +87,8 @@ def test_equals_the_definition(count, size, tau, decoder, seed):
     rows = np.abs(heads) + 1e-3
     rows = rows * (visible if decoder else 1)
     rows = rows / rows.sum(axis=-1, keepdims=True)
-    found = head_diversity(rows, visible, distribution=True)
-    assert found == pytest.approx(slow(rows, visible, True, 1), abs=1e-10)
+    actual = head_diversity(rows, visible, distribution=True)
+    assert actual == pytest.approx(slow(rows, visible, True, 1), abs=1e-10)
 
 
 def test_all_temperatures_at_once_equal_one_at_a_time():

@@ -183,8 +183,8 @@ def test_evaluation(tmp_path, dumps, capsys):
     assert main(["filter", dumps[0], "--shuffled", dumps[1], "--evaluate", *options]) == 0
     printed = capsys.readouterr().out
     assert "4 true and 4 shuffled pairs" in printed
-    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())["evaluation"]
-    rates = {row["score"]: row["auroc"] for row in found}
+    actual = json.loads((tmp_path / "out" / "evaluation.json").read_text())["evaluation"]
+    rates = {row["score"]: row["auroc"] for row in actual}
     rates = {score: rate for score, rate in rates.items() if "coverage" not in score and "absent" not in score}
     assert rates == {
         "null rate of cross attention": 1.0,
@@ -192,7 +192,7 @@ def test_evaluation(tmp_path, dumps, capsys):
         "baseline: model score per token": 0.75,  # two of four lower, two equal: (2 + 2/2) / 4
         "baseline: attention entropy": 1.0,
     }
-    assert all(row["low"] <= row["auroc"] <= row["high"] for row in found)
+    assert all(row["low"] <= row["auroc"] <= row["high"] for row in actual)
 
 
 def test_selection_is_written_and_used(tmp_path, dumps, capsys):
@@ -247,9 +247,9 @@ def measure(directory, *options, pairs="stats.tsv"):
 def rates_by_label(directory):
     """{label: {score: AUROC}} of evaluation.json, and under "" those of all wrong pairs."""
     written = json.loads((directory / "out" / "evaluation.json").read_text())
-    found = {"": written["evaluation"], **written["by_label"]}
-    assert all(row["low"] <= row["auroc"] <= row["high"] for rows in found.values() for row in rows)
-    return {label: {row["score"]: row["auroc"] for row in rows} for label, rows in found.items()}
+    actual = {"": written["evaluation"], **written["by_label"]}
+    assert all(row["low"] <= row["auroc"] <= row["high"] for rows in actual.values() for row in rows)
+    return {label: {row["score"]: row["auroc"] for row in rows} for label, rows in actual.items()}
 
 
 def test_labelled_pairs_together_and_by_label(mixed, capsys):
@@ -385,7 +385,7 @@ def test_entropy_of_labelled_pairs(tmp_path, dumps, capsys):
     for pairs, options in (("half", []), ("true", ["--softmax", half])):
         assert measure(tmp_path, "--evaluate", *options, pairs=pairs) == 0
         rates = rates_by_label(tmp_path)
-        assert {label: found["baseline: attention entropy"] for label, found in rates.items()} == {
+        assert {label: actual["baseline: attention entropy"] for label, actual in rates.items()} == {
             "": 0.75,
             "shuffled": 1.0,
             "truncated": 0.5,

@@ -63,8 +63,8 @@ def test_interval_equals_resampling_by_hand():
     true, shuffled = draw.randint(0, 9, 40).astype(float), draw.randint(3, 12, 30).astype(float)
     rng = np.random.default_rng(7)
     by_hand = [auroc(true[rng.integers(40, size=40)], shuffled[rng.integers(30, size=30)]) for _ in range(50)]
-    found = auroc_interval(true, shuffled, replicates=50, seed=7)
-    assert found == pytest.approx(tuple(np.percentile(by_hand, [2.5, 97.5])), abs=1e-12)
+    actual = auroc_interval(true, shuffled, replicates=50, seed=7)
+    assert actual == pytest.approx(tuple(np.percentile(by_hand, [2.5, 97.5])), abs=1e-12)
 
 
 @given(st.lists(st.integers(1, 40), min_size=4, max_size=30), st.integers(0, 99), st.booleans())
@@ -103,9 +103,9 @@ def test_selection_finds_what_differs():
 
 def test_without_mass_only_null_rates_are_candidates():
     (null, _), (shuffled, _) = features()
-    found = candidates((null, None), (shuffled, None))
-    assert {term.measure for term in found} == {"null"}
-    assert len(found) == 1 + 2 + 6
+    actual = candidates((null, None), (shuffled, None))
+    assert {term.measure for term in actual} == {"null"}
+    assert len(actual) == 1 + 2 + 6
 
 
 def test_constant_features_are_numbers():

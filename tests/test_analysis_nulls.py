@@ -41,10 +41,10 @@ def test_variance_over_heads():
 def test_equals_loops(size, seed, decoder):
     draw = np.random.RandomState(seed)
     weights = draw.rand(3, size, size) * (draw.rand(3, size, size) < 0.3)
-    found = null_rate(weights, visible_positions("decoder", size, size) if decoder else None)
+    actual = null_rate(weights, visible_positions("decoder", size, size) if decoder else None)
     for head in range(3):
         nulls = sum(all(weights[head, t, s] == 0 for s in range(size) if not decoder or s <= t) for t in range(size))
-        assert found[head] == nulls / size
+        assert actual[head] == nulls / size
 
 
 def test_input_words_end_where_words_end():

@@ -1,4 +1,4 @@
-"""What is embedded in the report: levels that keep zeros, text that cannot become markup, a size that is kept."""
+"""What is embedded in the report: levels that keep zeros, text that cannot become markup, and a limited size."""
 
 import base64
 import json
@@ -113,8 +113,8 @@ def test_sentences_asked_for(tmp_path):
         options = ["--out", str(tmp_path / "out"), "--no-figures", "--sentences", str(asked)]
         assert main(["analyze", dump, *options]) == 0
         page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-        found = re.search(r'id="explorer-data">(.*?)</script>', page)
-        assert (len(json.loads(found[1])["models"][0]["sentences"]) if found else 0) == there
+        match = re.search(r'id="explorer-data">(.*?)</script>', page)
+        assert (len(json.loads(match[1])["models"][0]["sentences"]) if match else 0) == there
 
 
 def test_policy_names_the_script_that_is_there():

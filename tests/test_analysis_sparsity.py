@@ -33,7 +33,7 @@ def test_equals_loops(queries, keys, kind, seed):
     keys = keys if kind == "cross" else queries
     draw = np.random.RandomState(seed)
     weights = np.maximum(draw.randn(2, 3, queries, keys), 0) * draw.randint(0, 2, (2, 3, queries, keys))
-    found = sparsity_rate(weights, visible_positions(kind, queries, keys))
+    actual = sparsity_rate(weights, visible_positions(kind, queries, keys))
     for layer in range(2):
         for head in range(3):
             zeros = seen = 0
@@ -43,4 +43,4 @@ def test_equals_loops(queries, keys, kind, seed):
                         continue
                     seen += 1
                     zeros += weights[layer, head, t, s] == 0
-            assert found[layer, head] == pytest.approx(zeros / seen, abs=0)
+            assert actual[layer, head] == pytest.approx(zeros / seen, abs=0)

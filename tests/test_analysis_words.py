@@ -93,7 +93,7 @@ def test_word_weights_equal_loops(data):
     source, target = merged(source_pieces, "bpe"), merged(target_pieces, "bpe")
     seed = data.draw(st.integers(0, 99))
     weights = np.random.RandomState(seed).randn(2, 3, len(target_pieces), len(source_pieces))
-    found = word_weights(weights, source, target)
+    actual = word_weights(weights, source, target)
     for j in range(len(target.text)):
         rows = [t for t, word in enumerate(target.of_piece) if word == j]
         for i in range(len(source.text)):
@@ -101,4 +101,4 @@ def test_word_weights_equal_loops(data):
             for layer in range(2):
                 for head in range(3):
                     slow = sum(weights[layer, head, t, s] for t in rows for s in columns) / len(rows)
-                    assert found[layer, head, j, i] == pytest.approx(slow, abs=1e-12)
+                    assert actual[layer, head, j, i] == pytest.approx(slow, abs=1e-12)

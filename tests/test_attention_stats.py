@@ -50,14 +50,14 @@ def data(tmp_path_factory):
 @contextlib.contextmanager
 def logged():
     """What fairseq's metrics and our warnings say inside the `with`: {"valid": [stats, …], "warnings": [line, …]}."""
-    found = {"valid": [], "test": [], "warnings": []}
+    logs = {"valid": [], "test": [], "warnings": []}
 
     class Keep(logging.Handler):
         def emit(self, record):
             if record.levelno == logging.WARNING:
-                found["warnings"].append(record.getMessage())
-            elif record.name in found:  # fairseq names the logger after the subset
-                found[record.name].append(json.loads(record.getMessage()))
+                logs["warnings"].append(record.getMessage())
+            elif record.name in logs:  # fairseq names the logger after the subset
+                logs[record.name].append(json.loads(record.getMessage()))
 
     # on the very loggers: fairseq-validate takes the root's handlers away
     handler, loggers = Keep(), [progress_bar.logger, attention_stats.logger]
@@ -65,7 +65,7 @@ def logged():
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
-        yield found
+        yield logs
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
@@ -73,9 +73,9 @@ def logged():
 
 def trained(data, save_dir, *flags, **arch):
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # which fairseq keeps from the last training in a process
-    with logged() as found:
+    with logged() as logs:
         fairseq_train(data, save_dir, *SMALL, *flags, **arch)
-    return found
+    return logs
 
 
 def validated(data, checkpoint, *flags, task="translation_attention"):
@@ -84,16 +84,16 @@ def validated(data, checkpoint, *flags, task="translation_attention"):
     arguments += ["--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json", *map(str, flags)]
     args = options.parse_args_and_arch(options.get_validation_parser(), arguments)
     given = options.parse_args_and_arch(options.get_validation_parser(), arguments, suppress_defaults=True)
-    with logged() as found:
+    with logged() as logs:
         validate.main(convert_namespace_to_omegaconf(args), given)
-    return found
+    return logs
 
 
 def telemetry(stats):
     """The metrics of attention in a line of the log, without the subset's name."""
-    found = {re.sub("^(valid|test)_", "", key): float(value) for key, value in stats.items() if "attn_" in key}
-    assert all(re.fullmatch(r"attn_[a-z_]+/(encoder|decoder|cross)_\d", key) for key in found)
-    return found
+    logs = {re.sub("^(valid|test)_", "", key): float(value) for key, value in stats.items() if "attn_" in key}
+    assert all(re.fullmatch(r"attn_[a-z_]+/(encoder|decoder|cross)_\d", key) for key in logs)
+    return logs
 
 
 def load(data, checkpoint):
@@ -135,7 +135,7 @@ def one_by_one(data, checkpoint, subset="valid"):
                 for head, matrix in enumerate(weights):
                     seen = [row[: t + 1] if kind == "decoder" else row for t, row in enumerate(matrix)]
                     rows.setdefault((kind, layer), {}).setdefault(head, []).extend(seen)
-    found = {}
+    logs = {}
     for (kind, layer), heads in rows.items():
         every = [row for head in heads.values() for row in head]
         nonzero = [abs(weight) for row in every for weight in row if weight != 0]
@@ -151,15 +151,15 @@ def one_by_one(data, checkpoint, subset="valid"):
         if any(norm in gates for norm in norms):
             gate = torch.cat([part for norm in norms for part in gates[norm]])
             values["gate_saturation"] = ((gate < 0.05) | (gate > 0.95)).double().mean().item()
-        found.update({f"attn_{name}/{kind}_{layer}": value for name, value in values.items()})
-    return found
+        logs.update({f"attn_{name}/{kind}_{layer}": value for name, value in values.items()})
+    return logs
 
 
-def assert_close(found, expected):
+def assert_close(logs, expected):
     """Up to the log's rounding, and sums in another order."""
-    assert found.keys() == expected.keys()
+    assert logs.keys() == expected.keys()
     for key in expected:
-        assert found[key] == pytest.approx(expected[key], rel=1e-4, abs=1e-4), key
+        assert logs[key] == pytest.approx(expected[key], rel=1e-4, abs=1e-4), key
 
 
 # --- counting ---
@@ -210,8 +210,8 @@ def test_the_future_is_not_seen():
 def test_a_layer_of_zeros_has_scale_0_and_one_of_another_sort_is_not_shown():
     both = torch.ones(1, 2, dtype=torch.bool)
     counts = count_weights(torch.zeros(1, 3, 1, 2, 2), both, both, causal=False)
-    found = shown("encoder", torch.cat([torch.zeros_like(counts), counts]))
-    assert found == {
+    logs = shown("encoder", torch.cat([torch.zeros_like(counts), counts]))
+    assert logs == {
         "attn_sparsity/encoder_1": 1,
         "attn_null_rate/encoder_1": 1,
         "attn_dead_heads/encoder_1": 3,
@@ -260,14 +260,14 @@ def test_the_warnings_name_kind_layer_and_heads():
     some = [counted([1, 0, 1]), counted([0, 1, 0])]
     weak = [counted([1, 1, 0], energy=[7.999, 0.001, 0])]
     ill = [counted([1, 1, 1], broken=[0, 2, 1]), counted([1, 1, 1], broken=[1, 1, 1])]
-    with logged() as found:
+    with logged() as logs:
         warn_about_heads({"encoder": np.array(alive)})
-        assert found["warnings"] == []
+        assert logs["warnings"] == []
         warn_about_heads({"decoder": np.array(alive), "cross": np.array(some)})
         warn_about_heads({"cross": np.array(some)[:1]})
         warn_about_heads({"encoder": np.array(weak)})
         warn_about_heads({"cross": np.array(ill), "encoder": np.array(alive), "decoder": np.array(alive + ill[:1])})
-    several, one, nothing, little, nan = found["warnings"]
+    several, one, nothing, little, nan = logs["warnings"]
     assert several == (
         "3 heads attended to nothing in the whole validation: cross layer 0 head 1; cross layer 1 heads 0, 2"
     )
@@ -300,15 +300,15 @@ def without(data, tmp_path_factory):
 
 
 def test_a_training_logs_what_the_sentences_say_one_by_one(data, rela):
-    save, found = rela
-    assert len(found["valid"]) == len(found["test"]) == 2  # an epoch each
+    save, logs = rela
+    assert len(logs["valid"]) == len(logs["test"]) == 2  # an epoch each
     for subset in ("valid", "test"):
-        assert found[subset][-1].keys() - found[subset][0].keys() <= {f"{subset}_best_loss"}
-        assert_close(telemetry(found[subset][-1]), one_by_one(data, save / "checkpoint_last.pt", subset))
+        assert logs[subset][-1].keys() - logs[subset][0].keys() <= {f"{subset}_best_loss"}
+        assert_close(telemetry(logs[subset][-1]), one_by_one(data, save / "checkpoint_last.pt", subset))
     kinds = [f"{kind}_{layer}" for kind in ("encoder", "decoder", "cross") for layer in (0, 1)]
-    assert telemetry(found["valid"][-1]).keys() == {f"attn_{name}/{kind}" for name in NAMES for kind in kinds}
-    assert any(telemetry(found["valid"][-1])[f"attn_gate_saturation/{kind}"] for kind in kinds)
-    assert telemetry(found["valid"][0]) != telemetry(found["valid"][1])
+    assert telemetry(logs["valid"][-1]).keys() == {f"attn_{name}/{kind}" for name in NAMES for kind in kinds}
+    assert any(telemetry(logs["valid"][-1])[f"attn_gate_saturation/{kind}"] for kind in kinds)
+    assert telemetry(logs["valid"][0]) != telemetry(logs["valid"][1])
 
 
 MODELS = {
@@ -321,13 +321,13 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_any_transformer(data, tmp_path, name):
     arch, flags = MODELS[name]
-    found = telemetry(trained(data, tmp_path, *STATS, *flags, "--max-epoch", 1, arch=arch)["valid"][-1])
-    assert_close(found, one_by_one(data, tmp_path / "checkpoint_last.pt"))
+    logs = telemetry(trained(data, tmp_path, *STATS, *flags, "--max-epoch", 1, arch=arch)["valid"][-1])
+    assert_close(logs, one_by_one(data, tmp_path / "checkpoint_last.pt"))
     places = {f"{kind}_{layer}" for kind in ("encoder", "decoder", "cross") for layer in (0, 1)}
-    assert {key.split("/")[1] for key in found} == places
-    assert any("gate" in key for key in found) == (name != "stock")
+    assert {key.split("/")[1] for key in logs} == places
+    assert any("gate" in key for key in logs) == (name != "stock")
     if name == "stock":
-        assert not any(value for key, value in found.items() if "weight_scale" not in key and "energy" not in key)
+        assert not any(value for key, value in logs.items() if "weight_scale" not in key and "energy" not in key)
 
 
 @pytest.mark.parametrize("break_mode", ["eos", "none"])
@@ -340,11 +340,11 @@ def test_a_language_model(data, tmp_path, break_mode):
     for i in reversed(of_the_encoder):
         del arguments[i : i + 2]
     args = options.parse_args_and_arch(options.get_training_parser(), [str(word) for word in arguments])
-    with logged() as found:
+    with logged() as logs:
         train.main(convert_namespace_to_omegaconf(args))
-    found = telemetry(found["valid"][-1])
-    assert found.keys() == {f"attn_{name}/decoder_{layer}" for name in NAMES for layer in (0, 1)}
-    assert_close(found, one_by_one(data, tmp_path / "checkpoint_last.pt"))
+    logs = telemetry(logs["valid"][-1])
+    assert logs.keys() == {f"attn_{name}/decoder_{layer}" for name in NAMES for layer in (0, 1)}
+    assert_close(logs, one_by_one(data, tmp_path / "checkpoint_last.pt"))
 
 
 def state(checkpoint):
@@ -390,8 +390,8 @@ def test_a_training_step_records_nothing(data, tmp_path, monkeypatch):
         return record_attention(model)
 
     monkeypatch.setattr(attention_stats, "record_attention", counted)
-    found = trained(data, tmp_path / "on", *STATS, "--max-epoch", 1)
-    assert len(found["valid"]) == 1 and len(passes) > 1 and not any(passes)
+    logs = trained(data, tmp_path / "on", *STATS, "--max-epoch", 1)
+    assert len(logs["valid"]) == 1 and len(passes) > 1 and not any(passes)
     norms = [module for module in models[0].modules() if isinstance(module, Gated)]
     assert norms and not any(norm._forward_pre_hooks for norm in norms), "left behind"
     passes.clear()
@@ -403,16 +403,16 @@ def test_a_training_step_records_nothing(data, tmp_path, monkeypatch):
 def test_a_search_for_bleu_is_not_counted(data, rela, tmp_path):
     _, plain = rela
     bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 8}', "--eval-bleu-detok", "space"]
-    found = trained(data, tmp_path, *STATS, *bleu)
-    assert "valid_bleu" in found["valid"][-1]
-    assert telemetry(found["valid"][0]) == telemetry(plain["valid"][0])
-    assert telemetry(found["valid"][1]) == telemetry(plain["valid"][1])
+    logs = trained(data, tmp_path, *STATS, *bleu)
+    assert "valid_bleu" in logs["valid"][-1]
+    assert telemetry(logs["valid"][0]) == telemetry(plain["valid"][0])
+    assert telemetry(logs["valid"][1]) == telemetry(plain["valid"][1])
 
 
 def test_validate(data, rela):
     save, logs = rela
-    found = validated(data, save / "checkpoint_last.pt")  # the flag is the checkpoint's
-    assert telemetry(found["valid"][0]) == telemetry(logs["valid"][-1])
+    actual = validated(data, save / "checkpoint_last.pt")  # the flag is the checkpoint's
+    assert telemetry(actual["valid"][0]) == telemetry(logs["valid"][-1])
 
 
 def test_validate_takes_the_flag_and_for_a_checkpoint_of_another_task_overrides(data, rela, without):
@@ -441,9 +441,9 @@ DEATH = "1 head attended to nothing in the whole validation: cross layer 0 head 
 def test_a_dead_head_is_counted_and_told_of(data, rela, dying, tmp_path):
     assert not rela[1]["warnings"]
     going_on = ["--finetune-from-model", dying, "--lr", 1e-9, "--max-epoch", 1, "--valid-subset", "valid,test"]
-    for found in (trained(data, tmp_path, *STATS, *going_on), validated(data, dying, "--valid-subset", "valid,test")):
-        assert found["warnings"] == [DEATH, DEATH]  # of each subset
-        dead = {key: value for key, value in telemetry(found["valid"][0]).items() if "dead" in key}
+    for logs in (trained(data, tmp_path, *STATS, *going_on), validated(data, dying, "--valid-subset", "valid,test")):
+        assert logs["warnings"] == [DEATH, DEATH]  # of each subset
+        dead = {key: value for key, value in telemetry(logs["valid"][0]).items() if "dead" in key}
         assert dead.pop("attn_dead_heads/cross_0") == 1 and len(dead) == 5 and not any(dead.values())
 
 
@@ -452,8 +452,8 @@ def test_a_head_whose_values_break_is_told_of(data, rela, tmp_path):
     ill = state(rela[0] / "checkpoint_last.pt")
     ill["model"]["decoder.layers.1.self_attn.v_proj.bias"][8:] = float("inf")
     torch.save(ill, str(tmp_path / "ill.pt"))
-    found = validated(data, tmp_path / "ill.pt")
-    (warning,) = [line for line in found["warnings"] if "NaN" in line]
+    logs = validated(data, tmp_path / "ill.pt")
+    (warning,) = [line for line in logs["warnings"] if "NaN" in line]
     assert "gave NaN or infinite values (the cause is in the first of these): decoder layer 1 head 1; cross" in warning
 
 
@@ -463,19 +463,19 @@ def test_a_head_that_gives_nothing_is_told_of(data, rela, tmp_path):
     for part in ("weight", "bias"):
         weak["model"][f"encoder.layers.0.self_attn.v_proj.{part}"][:8] = 0
     torch.save(weak, str(tmp_path / "weak.pt"))
-    found = validated(data, tmp_path / "weak.pt")
-    assert found["warnings"] == [
+    logs = validated(data, tmp_path / "weak.pt")
+    assert logs["warnings"] == [
         "1 head had less than 0.1% of the energy of the layer in the whole validation: encoder layer 0 head 0"
     ]
-    assert telemetry(found["valid"][0])["attn_largest_head_energy/encoder_0"] == 1
+    assert telemetry(logs["valid"][0])["attn_largest_head_energy/encoder_0"] == 1
 
 
 def train_in_a_group(arguments, answer):
     """fairseq-train as one of several processes."""
     args = options.parse_args_and_arch(options.get_training_parser(), [str(word) for word in arguments])
-    with logged() as found:
+    with logged() as logs:
         distributed_utils.call_main(convert_namespace_to_omegaconf(args), train.main)
-    answer.put((args.distributed_rank, found))
+    answer.put((args.distributed_rank, logs))
 
 
 def test_two_processes_count_as_one_does(data, dying, tmp_path):
@@ -492,10 +492,10 @@ def test_two_processes_count_as_one_does(data, dying, tmp_path):
     for rank in ranks:
         rank.join(timeout=120)
     assert [rank.exitcode for rank in ranks] == [0, 0]
-    found = dict(answer.get() for _ in ranks)
+    logs = dict(answer.get() for _ in ranks)
     alone = validated(data, tmp_path / "checkpoint_last.pt")
-    assert telemetry(found[0]["valid"][0]) == telemetry(alone["valid"][0])
-    assert [found[rank]["warnings"] for rank in (0, 1)] == [[DEATH], []], "only one of them says it"
+    assert telemetry(logs[0]["valid"][0]) == telemetry(alone["valid"][0])
+    assert [logs[rank]["warnings"] for rank in (0, 1)] == [[DEATH], []], "only one of them says it"
     _, _, task = load(data, dying)
     task.load_dataset("valid")
     batches = task.get_batch_iterator(task.dataset("valid"), max_tokens=60, required_batch_size_multiple=1)
@@ -563,8 +563,8 @@ def test_tensorboard_events(data, rela, tmp_path):
 
 
 def test_the_best_checkpoint_by_one_of_them(data, tmp_path):
-    found = trained(data, tmp_path, *STATS, "--best-checkpoint-metric", "attn_sparsity/cross_0")
-    values = [telemetry(stats)["attn_sparsity/cross_0"] for stats in map(without_best, found["valid"])]
+    logs = trained(data, tmp_path, *STATS, "--best-checkpoint-metric", "attn_sparsity/cross_0")
+    values = [telemetry(stats)["attn_sparsity/cross_0"] for stats in map(without_best, logs["valid"])]
     assert state(tmp_path / "checkpoint_best.pt")["extra_state"]["best"] == min(values)
 
 

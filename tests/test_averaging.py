@@ -60,7 +60,7 @@ def test_the_last_of_a_directory(tmp_path, capsys, flags, expected):
 
 
 def refused(capsys, tmp_path, *words):
-    """The one line that was said; the output that was there is untouched and nothing else was left."""
+    """The one line on stderr. The existing output must be unchanged, and no other file may be left."""
     output = tmp_path / "out.pt"
     output.write_bytes(b"precious")
     before = sorted(os.listdir(str(tmp_path)))

@@ -1,4 +1,4 @@
-"""The bench: its cases, its file, its errors. What it measures is for people to read, and nothing here tests it."""
+"""The bench: its cases, its files, its errors. The measured numbers are not tested."""
 
 import argparse
 import json
@@ -180,13 +180,13 @@ def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
     lm.add_arguments(parser)
     args = parser.parse_args([*TINY[:4], "--lengths", "32", "64"])
     args.repeats, args.dtype = 2, "fp32"
-    found = {r.case: r for (r,) in lm.results(args, torch.device("cpu"))}
-    assert list(found) == ["lm/T32/memory", "lm/T64/memory", "lm/T32/time", "lm/T64/time"]
-    assert found["lm/T32/memory"].ratio == 1.0 and found["lm/T32/time"].ratio > 0
-    for r in (found["lm/T64/memory"], found["lm/T64/time"]):
+    actual = {r.case: r for (r,) in lm.results(args, torch.device("cpu"))}
+    assert list(actual) == ["lm/T32/memory", "lm/T64/memory", "lm/T32/time", "lm/T64/time"]
+    assert actual["lm/T32/memory"].ratio == 1.0 and actual["lm/T32/time"].ratio > 0
+    for r in (actual["lm/T64/memory"], actual["lm/T64/time"]):
         assert r.ours > 0 and r.baseline is r.ratio is r.spread is None
     axes = [mock.Mock(), mock.Mock()]
-    lm.draw(args)(axes, list(found.values()))
+    lm.draw(args)(axes, list(actual.values()))
     ours, stock = (call[0] for call in axes[1].plot.call_args_list)
     assert ours == ((32, 64), (0.001, 0.001)) and stock == ((32,), (0.001,))
 
@@ -195,8 +195,8 @@ def test_a_language_model_beside_one_that_finds_no_memory(monkeypatch):
 def test_memory_of_evaluation():
     how = {"size": "tiny", "vocabulary": 40, "mode": "eval", "dropout": 0.1, "dtype": "fp32"}
     question = ("stock", 2048, how, None, "cpu", 1)
-    found = memory.in_process("fairseq_rela.bench.lm", "stock at T = 2048", *question)
-    assert found > 2048 * 2048 * 4  # its future mask, at least
+    measured = memory.in_process("fairseq_rela.bench.lm", "stock at T = 2048", *question)
+    assert measured > 2048 * 2048 * 4  # its future mask, at least
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_plot(tmp_path, monkeypatch, words):
 
 def test_decoding_speed_by_source_length():
     axes = mock.Mock()
-    found = [
+    measured = [
         timing.Result("decode/20", 2.0, 4.0, 0.0),
         timing.Result("decode/20/entmax15", 2.0, 5.0, 0.0),
         timing.Result("decode/10", 1.0, 2.5, 0.0),
         timing.Result("decode/10/entmax15", 1.0, 10.0, 0.0),
     ]
-    decode.draw(argparse.Namespace(attention="rela_g", output_length=10))(axes, found)
+    decode.draw(argparse.Namespace(attention="rela_g", output_length=10))(axes, measured)
     lines = {call[1]["label"]: call[0] for call in axes.plot.call_args_list}
     assert lines == {
         "rela_g": ((10, 20), (10.0, 5.0)),

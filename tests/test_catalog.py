@@ -1,4 +1,4 @@
-"""The table of attentions is the contract's, and an unknown name is answered with those there are."""
+"""The table of attentions is the documented one, and the error for an unknown name lists the known ones."""
 
 import pytest
 

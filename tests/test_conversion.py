@@ -1,4 +1,4 @@
-"""fairseq-rela convert: stock checkpoints of every age become ours, bit for bit; all else is refused in a line."""
+"""fairseq-rela convert: stock checkpoints of every fairseq version are converted; other files end in one line."""
 
 import argparse
 import json
@@ -247,7 +247,7 @@ def test_new_heads_are_as_large_as_those_of_softmax(build, to):
 
 
 def refused(capsys, tmp_path, source, to="rela_g", **paths):
-    """The one line that was said; the output that was there is untouched and nothing else was left."""
+    """The one line on stderr. The existing output must be unchanged, and no other file may be left."""
     output = paths.get("output", tmp_path / "out.pt")
     (tmp_path / "out.pt").write_bytes(b"precious")
     before = sorted(os.listdir(str(tmp_path)))

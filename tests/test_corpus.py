@@ -1,4 +1,4 @@
-"""The corpus made by rule: what it says, that it is the same everywhere, and that its files are whole."""
+"""The toy corpus: its sentences, that it is the same on every machine, and that its files are complete."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def contents(directory):
 
 
 class Script:
-    """Chance that was written down: random() gives these numbers."""
+    """A random generator whose random() gives these numbers."""
 
     def __init__(self, *numbers):
         self.numbers = list(numbers)
@@ -49,7 +49,7 @@ class Script:
 
 
 class FewWords:
-    """A lexicon of one word a class."""
+    """A lexicon with one word per class."""
 
     words = {  # noqa: RUF012
         "N": Word("kat", "mus", gender=1),
@@ -67,7 +67,7 @@ class FewWords:
         return self.words[category]
 
 
-# the rules taken, in order, each by its source side; then what they say
+# the rules that are applied, in order, each by its source side; then the sentence they make
 CONSTRUCTIONS = {
     "adjective after noun, comparative of two words, dropped copula, concord": (
         ["MAIN .", "NP is ADJ", "the ADJ NOUN", "A", "N-plural", "A+more"],
@@ -212,7 +212,7 @@ def test_no_more_clauses_than_asked(seed, clauses):
 
 
 class TwoNouns(FewWords):
-    """Two nouns, of different gender, and one word of every other class: what can be said is soon said again."""
+    """Two nouns of different gender and one word of every other class, so that sentences soon repeat."""
 
     def draw(self, category, random):
         other = category == "N" and random.random() < 0.5
@@ -232,7 +232,7 @@ def test_a_source_has_one_translation():
 
 
 def test_an_inflection_links_nothing(monkeypatch):
-    """Two words of a rule that bear the same ending are not linked for that."""
+    """Two words of a rule with the same ending are not linked because of it."""
     rule = ("TEXT", 1, "number noun", "N-plural A-plural", "A-plural N-plural")
     monkeypatch.setattr(grammar_module, "RULES", (rule,))
     monkeypatch.setattr(grammar_module, "GRAMMAR", grammar_module._grammar())
@@ -364,12 +364,12 @@ def test_same_bytes_in_every_process(tmp_path):
 @given(st.integers(0, 1000), st.integers(0, 60), st.integers(0, 6), st.integers(0, 6), st.integers(0, 6))
 def test_splits_have_their_sizes_and_share_nothing(seed, train, valid, test, noise):
     options = Options(train, valid, test, noise, lexicon=50, max_clauses=1, seed=seed)
-    found = {"train": [], "valid": [], "test": [], "noisy": []}
+    by_split = {"train": [], "valid": [], "test": [], "noisy": []}
     for split, (source, _, _) in rows(options, Grammar(Lexicon(50, seed), 1)):
-        found[split].append(source)
+        by_split[split].append(source)
         assert split_of(source.split()) == split
-    assert [len(found[split]) for split in found] == [train, valid, test, noise]
-    together = [set(split) for split in found.values()]
+    assert [len(by_split[split]) for split in by_split] == [train, valid, test, noise]
+    together = [set(split) for split in by_split.values()]
     assert len(set().union(*together)) == sum(len(split) for split in together)
 
 

@@ -60,12 +60,12 @@ def commands(text: str) -> Iterator[str]:
 
 def anchors(doc: Path) -> Set[str]:
     """The anchors that GitHub gives to the headings of a page."""
-    found: Set[str] = set()
+    names: Set[str] = set()
     for heading in re.findall(r"^#+ +(.+)$", without_code(doc.read_text(encoding="utf-8")), re.MULTILINE):
         plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", heading).replace("`", "").replace("*", "").strip().lower()
         kept = (c for c in plain if c in " -_" or unicodedata.category(c)[0] in "LN")
-        found.add("".join(kept).replace(" ", "-"))
-    return found
+        names.add("".join(kept).replace(" ", "-"))
+    return names
 
 
 def flags_of(parser: argparse.ArgumentParser) -> Set[str]:
@@ -167,7 +167,7 @@ def test_paths_exist(doc):
 
 
 def test_every_page_is_reached_from_the_readme():
-    """A page that no link leads to is not read."""
+    """Every page is linked from another one, because nobody finds it otherwise."""
     seen, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()

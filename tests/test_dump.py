@@ -1,4 +1,4 @@
-"""The dump on disk: what goes in comes out, at a bit a zero, a sentence at a time."""
+"""The dump on disk: what is written is read again, a zero takes one bit, and sentences are read one at a time."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What can go wrong with a dump: one clear line each, and nothing overwritten."""
+"""What can go wrong with a dump: each error is one clear line, and nothing is overwritten."""
 
 import contextlib
 import dataclasses
@@ -231,10 +231,10 @@ def test_truncated(tmp_path):
 
 
 def test_any_byte_changed_is_found_or_harmless(tmp_path):
-    """Every other byte in turn, over a whole segment of one sentence: never a wrong number, never another exception."""
+    """Change every second byte of a segment in turn: the result is never a wrong number and never another exception."""
     info = make_info(1, 1, ["cross"])
     path = Path(write_dump(tmp_path, [1], info).segments[0].path)
-    whole, found = path.read_bytes(), 0
+    whole, damaged = path.read_bytes(), 0
     expected = make_sentence(1, info)
     for at in range(0, len(whole), 2):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :])
@@ -245,8 +245,8 @@ def test_any_byte_changed_is_found_or_harmless(tmp_path):
             assert same_bits(dump[0].cross, expected.weights["cross"])
         except InputError as error:
             assert "shard0-00000.npz" in str(error)
-            found += 1
-    assert found > len(whole) / 6, "what is left is padding, dates and sizes that nobody reads"
+            damaged += 1
+    assert damaged > len(whole) / 6, "what is left is padding, dates and sizes that nobody reads"
 
 
 def test_edited_with_another_tool(tmp_path):

@@ -36,7 +36,7 @@ def running(child):
 
 @pytest.mark.parametrize("moment", ["after some segments", "in a write"])
 def test_killed_again_and_again(tmp_path, moment):
-    """SIGKILL, each run going on from the last: whole sentences only, and in the end all, once."""
+    """Several runs, each killed and resumed: the dump has complete sentences only, and in the end each one once."""
     rng, held = random.Random(0), 0
     for _ in range(4):
         before, more = len(segments(tmp_path)), rng.randint(1, 6)
@@ -62,7 +62,7 @@ def test_killed_again_and_again(tmp_path, moment):
 
 @pytest.mark.parametrize("moment", ["write", "os.fsync", "os.link", "os.unlink"])
 def test_killed_at_each_step_of_a_segment(tmp_path, moment):
-    """Not left to chance: the process dies inside the second segment's every step."""
+    """The process is killed inside each step of writing the second segment."""
     code = f"""
 import os, signal, sys
 from dump_samples import add_sentence, make_info

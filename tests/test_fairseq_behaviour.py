@@ -92,8 +92,8 @@ def test_a_scripted_generator_searches_as_the_plain_one(build, batch, dictionary
     plain = SequenceGenerator([model], dictionary, **options).generate([model], sources(batch))
     scripted = torch.jit.script(SequenceGenerator([model], dictionary, **options))
     for search in (scripted, saved_and_loaded(scripted)):
-        found = search(sources(batch))
-        for ours, theirs in zip(found, plain):
+        actual = search(sources(batch))
+        for ours, theirs in zip(actual, plain):
             assert len(ours) == len(theirs) == 2
             for one, other in zip(ours, theirs):
                 assert torch.equal(one["tokens"], other["tokens"])

@@ -97,9 +97,9 @@ def mutated(data: bytes, steps) -> bytes:
         elif what == "insert":
             data = data[:at] + BYTES[choice % len(BYTES)] + data[at:]
         else:
-            found = list(re.finditer(rb"-?\d+(\.\d+)?", data))
-            if found:
-                match = found[int(place * len(found))]
+            numbers = list(re.finditer(rb"-?\d+(\.\d+)?", data))
+            if numbers:
+                match = numbers[int(place * len(numbers))]
                 data = data[: match.start()] + NUMBERS[choice % len(NUMBERS)].encode() + data[match.end() :]
     return data
 

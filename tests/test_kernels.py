@@ -63,23 +63,23 @@ def inputs(heads, queries, keys, width, dtype=torch.float32, term=False):
     return [x.requires_grad_() for x in tensors]
 
 
-def assert_near(found, expected, tolerance):
-    error = (found.double() - expected).norm() / expected.norm().clamp(min=1e-30)
-    assert torch.isfinite(found).all() and error < tolerance, float(error)
+def assert_near(actual, expected, tolerance):
+    error = (actual.double() - expected).norm() / expected.norm().clamp(min=1e-30)
+    assert torch.isfinite(actual).all() and error < tolerance, float(error)
 
 
 def compare(tensors, causal=False, scale=0.2, dropout=0.0, seed=None, mask=None, grad=None, tolerance=None):
     """Values and all gradients, against the reference in float64 of the same numbers."""
     heads = kernels.attention(*tensors, *[None] * (5 - len(tensors)), causal, scale, dropout, seed)
     grad = torch.randn_like(heads) if grad is None else grad
-    found = torch.autograd.grad(heads, tensors, grad)
+    actual = torch.autograd.grad(heads, tensors, grad)
     exact = [x.detach().double().requires_grad_() for x in tensors]
     q, k, v, *terms = exact
     expected = weights_of(q, k, *terms, causal=causal, scale=scale, mask=mask) @ v
     tolerance = tolerance or TOLERANCE[tensors[0].dtype]
     assert heads.dtype == torch.float32
     assert_near(heads, expected, tolerance)
-    for x, y, z in zip(found, torch.autograd.grad(expected, exact, grad.double()), tensors):
+    for x, y, z in zip(actual, torch.autograd.grad(expected, exact, grad.double()), tensors):
         assert x.dtype == z.dtype and x.shape == z.shape
         assert_near(x, y, tolerance)
     return heads
@@ -218,13 +218,13 @@ def test_checkpointed_activations_drop_the_same_weights():
     from torch.utils.checkpoint import checkpoint
 
     q, k, v = inputs(1, 30, 30, 32)
-    found = []
+    actual = []
     for once_more in (False, True):
         torch.manual_seed(3)
         attend = functools.partial(kernels.attention, dropout=0.5)
         heads = checkpoint(attend, q, k, v, use_reentrant=False) if once_more else attend(q, k, v)
-        found.append((heads, *torch.autograd.grad(heads.sum(), (q, k, v))))
-    assert all(x.equal(y) for x, y in zip(*found))
+        actual.append((heads, *torch.autograd.grad(heads.sum(), (q, k, v))))
+    assert all(x.equal(y) for x, y in zip(*actual))
 
 
 @runs
@@ -238,15 +238,15 @@ def test_gated_norm(width, gated, dtype, out):
         z[2] = 0
     gate, gain = torch.randn(2, width, device=DEVICE).unbind()
     leaves = [x.clone().requires_grad_() for x in ((z, gate, gain) if gated else (z, gain))]
-    found = kernels.gated_rms_norm(leaves[0], leaves[1] if gated else None, leaves[-1], 1e-8, out)
+    actual = kernels.gated_rms_norm(leaves[0], leaves[1] if gated else None, leaves[-1], 1e-8, out)
     exact = [x.detach().double().requires_grad_() for x in leaves]
     norm = exact[0] / (exact[0].pow(2).mean(-1, keepdim=True) + 1e-8).sqrt() * exact[-1]
     expected = torch.sigmoid(exact[0] * exact[1]) * norm if gated else norm
     tolerance = TOLERANCE[out or dtype]
-    assert found.dtype == (out or dtype) and found[z.eq(0)].eq(0).all()
-    assert_near(found, expected, tolerance)
-    grad = torch.randn_like(found)
-    for x, y in zip(torch.autograd.grad(found, leaves, grad), torch.autograd.grad(expected, exact, grad.double())):
+    assert actual.dtype == (out or dtype) and actual[z.eq(0)].eq(0).all()
+    assert_near(actual, expected, tolerance)
+    grad = torch.randn_like(actual)
+    for x, y in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, exact, grad.double())):
         assert_near(x, y, tolerance)
 
 
@@ -255,8 +255,8 @@ def test_gated_norm(width, gated, dtype, out):
 def test_gated_norm_of_a_view():
     z = torch.randn(6, 5, 32, device=DEVICE).transpose(1, 2)  # columns apart: it is copied once
     gain = torch.ones(5, device=DEVICE)
-    found = kernels.gated_rms_norm(z, None, gain, 1e-8)
-    torch.testing.assert_close(found, z / (z.pow(2).mean(-1, keepdim=True) + 1e-8).sqrt())
+    actual = kernels.gated_rms_norm(z, None, gain, 1e-8)
+    torch.testing.assert_close(actual, z / (z.pow(2).mean(-1, keepdim=True) + 1e-8).sqrt())
 
 
 @runs

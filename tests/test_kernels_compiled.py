@@ -65,12 +65,12 @@ def test_instructions_are_counted():
 
 
 def test_table():
-    found = {
+    measured = {
         Case("forward", "sm_80"): Compiled(251, 0, 32768, 1128, 276),
         Case("forward", "sm_90"): Compiled(172, 0, 49152, 1096, 257),
         Case("norm_forward", "sm_80", width=512): Compiled(48, 0, 2048, 464, 0),
     }
-    assert list(report.table(found))[2:] == [
+    assert list(report.table(measured))[2:] == [
         "| `forward` | fp16 | 64 | 251 / 32 / 276 | 172 / 48 / 257 |",
         "| `norm_forward` | fp16 | 512 | 48 / 2 / - |",
     ]

@@ -88,20 +88,20 @@ WAITING = ("item", "tolist", "cpu", "numpy", "nonzero", "unique", "__int__", "__
 @pytest.fixture
 def reads(monkeypatch):
     """The calls of those, as (name, dtype)."""
-    found = []
+    actual = []
 
     def watched(name):
         method = getattr(torch.Tensor, name)
 
         def call(tensor, *args, **options):
-            found.append((name, tensor.dtype))
+            actual.append((name, tensor.dtype))
             return method(tensor, *args, **options)
 
         return call
 
     for name in WAITING:
         monkeypatch.setattr(torch.Tensor, name, watched(name))
-    return found
+    return actual
 
 
 @needs_triton

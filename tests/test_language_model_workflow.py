@@ -1,4 +1,4 @@
-"""Language models through fairseq's commands: training, fairseq-eval-lm and generation, as stock's and like it."""
+"""Language models through fairseq's commands: training, fairseq-eval-lm and generation, compared with stock ones."""
 
 import contextlib
 import io
@@ -72,7 +72,7 @@ def fairseq(program, parser, data, directory, *flags):
 
 
 def evaluated(data, directory, *flags):
-    """The loss (base 2) that fairseq-eval-lm tells."""
+    """The loss (base 2) that fairseq-eval-lm prints."""
     return float(fairseq(eval_lm, options.get_eval_lm_parser(), data, directory, *flags)[0]["loss"])
 
 
@@ -86,7 +86,7 @@ def loaded(directory, data, of=TransformerLMRelaModel):
 
 
 def log_probabilities(model, tokens):
-    """Of each of these tokens, from one pass over all of them; they end with `</s>`, which also goes before them."""
+    """The log-probability of each token, from one pass over all. They end with `</s>`, which also comes first."""
     whole = torch.cat([tokens[-1:], tokens[:-1]]).unsqueeze(0)
     with torch.no_grad():
         scores = model(whole)[0][0].log_softmax(-1)
@@ -150,11 +150,11 @@ def test_softmax_with_stocks_parameters_has_its_perplexity_and_writes_its_text(s
     stock, ours = stocks_weights
     for flags in (*CUT.values(), [*CUT["none"], "--context-window", "16"]):
         assert evaluated(data, ours, *flags) == pytest.approx(evaluated(data, stock, *flags), rel=1e-5)
-    found, expected = (generated(data, directory) for directory in (ours, stock))
-    found, expected = (tagged(lines, "H") for lines in (found, expected))
-    assert len(found) == len(expected) == 20
+    actual, expected = (generated(data, directory) for directory in (ours, stock))
+    actual, expected = (tagged(lines, "H") for lines in (actual, expected))
+    assert len(actual) == len(expected) == 20
     for i, (score, words) in expected.items():
-        assert found[i][1] == words and float(found[i][0]) == pytest.approx(float(score), rel=1e-4)
+        assert actual[i][1] == words and float(actual[i][0]) == pytest.approx(float(score), rel=1e-4)
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm", "transformer_lm_rela_g"])
@@ -171,8 +171,8 @@ def test_generation_goes_on_with_a_text_and_step_by_step_gives_what_the_whole_do
         words = texts[i][1]
         assert words.startswith(prompt + " ")
         assert lm.sample(prompt, beam=3, max_len_b=12) == words
-        found = torch.tensor([float(score) for score in scores[i][0].split()]) * math.log(2)  # printed to base 2
-        assert torch.allclose(found, log_probabilities(lm.models[0], lm.encode(words)), atol=2e-4)
+        actual = torch.tensor([float(score) for score in scores[i][0].split()]) * math.log(2)  # printed to base 2
+        assert torch.allclose(actual, log_probabilities(lm.models[0], lm.encode(words)), atol=2e-4)
     assert len(tagged(generated(data, directory), "H")) == 20
 
 
@@ -183,9 +183,9 @@ def test_sampling_scores_and_both_classes(trained, data):
     torch.manual_seed(5)
     assert len(ours.sample(PROMPTS, beam=1, sampling=True, sampling_topk=5, max_len_b=8)) == 3
     scored = [hypothesis["positional_scores"] for hypothesis in ours.score(PROMPTS)]
-    for prompt, found in zip(PROMPTS, scored):
+    for prompt, actual in zip(PROMPTS, scored):
         expected = log_probabilities(ours.models[0], ours.encode(prompt))  # fairseq scores no </s>
-        assert torch.allclose(found, expected[:-1], atol=1e-5)
+        assert torch.allclose(actual, expected[:-1], atol=1e-5)
 
 
 def test_recorded_attention_of_a_trained_model(trained, data):

@@ -1,6 +1,6 @@
 """Multi-head attention of every row of the catalog, against a reference written out here.
 
-A row that is added to the catalog is tested by all of this without a line more.
+A row that is added to the catalog is covered by all of these tests.
 """
 
 import math
@@ -35,11 +35,11 @@ def attention(name, width=12, heads=3, dtype=torch.float64, seed=0, **options):
 
 
 def float32_error(module, x, y):
-    """How far from float64 float32 may be at most, (T, d), where queries x (T, d) see all of y (S, d).
+    """The largest difference of float32 and float64 outputs, (T, d), for queries x (T, d) that see all of y (S, d).
 
-    A float32 score is wrong by some ε|q||k|, however small it is itself, and so is its weight: GELU(−4) is −0.0001, but
-    it is computed from 1 + erf(−4/√2), of which float32 has only three digits. Where all weights are that small, a norm
-    scales them up, errors and all. Its derivative, in float64, says by how much.
+    The error of a float32 score is about ε|q||k|, however small the score is, and its weight has the same error.
+    GELU(−4) is −0.0001, but it is computed from 1 + erf(−4/√2), of which float32 has only three digits. If all weights
+    are that small, the norm scales them up together with their errors. Its derivative, in float64, says by how much.
     """
     heads = []
     hook = module.norm.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0].detach()))
@@ -166,7 +166,7 @@ def test_beams_share_their_sentences_keys(name):
         assert torch.allclose(out, plain, rtol=1e-10, atol=1e-12)
         assert torch.allclose(weights, plain_weights, rtol=1e-10, atol=1e-12)
     (saved,) = state.values()
-    assert saved["prev_key"].size(0) == 2  # kept once a sentence
+    assert saved["prev_key"].size(0) == 2  # one copy per sentence
     # the beam size of the last search is still set when training goes on
     assert torch.equal(module(**of_beam)[0], plain)
 
@@ -197,7 +197,7 @@ def test_torchs_softmax_attention_is_never_called(name):
             module.train(training)(query=x, key=x, value=x)
             module(query=x, key=x, value=x, need_weights=False, incremental_state={})
         stock = MultiheadAttention(12, 3, self_attention=True).double()
-        with pytest.raises(AssertionError, match="softmax"):  # the patch bites
+        with pytest.raises(AssertionError, match="softmax"):  # the replacement is really called
             stock(query=x, key=x, value=x)
 
 
@@ -317,10 +317,10 @@ def test_few_rows_are_projected_alike(shape):
     torch.set_num_threads(2)
     try:
         with torch.no_grad():
-            found = made(x)
+            actual = made(x)
     finally:
         torch.set_num_threads(threads)
-    assert found.is_contiguous() and torch.allclose(found, layer(x), atol=1e-12)
+    assert actual.is_contiguous() and torch.allclose(actual, layer(x), atol=1e-12)
     assert made(x).requires_grad
 
 

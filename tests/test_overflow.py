@@ -33,7 +33,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
-    """After an overflow fairseq's trainer puts a number on the GPU, whatever the device. Here it stays where it is."""
+    """After an overflow fairseq's trainer moves a number to the GPU, on any device. Here it stays where it is."""
     if not torch.cuda.is_available():
         monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)
 

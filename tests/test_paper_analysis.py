@@ -22,14 +22,14 @@ def analyzed(out, *arguments):
 
 def units(pieces):
     """Lists of positions: one list per word, and one per marker."""
-    found, goes_on = [], False
+    groups, goes_on = [], False
     for position, piece in enumerate(pieces):
         if goes_on:
-            found[-1].append(position)
+            groups[-1].append(position)
         else:
-            found.append([position])
+            groups.append([position])
         goes_on = piece.endswith("@@")
-    return found
+    return groups
 
 
 def slow_word_level(weights, queries, keys, sees):
@@ -113,9 +113,9 @@ def test_rates_of_the_test_set_and_alignment_of_the_gold_set(tmp_path):
     both = analyzed(tmp_path / "both", f"m={test}", "--aligned", f"m={gold}", "--gold", tmp_path / "links")
     alone = analyzed(tmp_path / "alone", f"m={test}")["models"]["m"]
     aligned = analyzed(tmp_path / "aligned", f"m={gold}", "--gold", tmp_path / "links")["models"]["m"]
-    found = both["models"]["m"]
-    assert found["sparsity"] == alone["sparsity"] and found["sentences"] == 4
-    assert found["alignment_eos"] == aligned["alignment_eos"] and found["alignment"] == aligned["alignment"]
+    actual = both["models"]["m"]
+    assert actual["sparsity"] == alone["sparsity"] and actual["sentences"] == 4
+    assert actual["alignment_eos"] == aligned["alignment_eos"] and actual["alignment"] == aligned["alignment"]
     assert "sentences:4|" in both["signature"] and "|aligned-sentences:2|" in both["signature"]
 
 

@@ -33,9 +33,9 @@ def test_one_to_one_is_certain():
 
 def test_by_hand():
     """Both target tokens attend to the first of two source tokens: coverage 2 and 0."""
-    found = penalties(np.array([[1.0, 0.0], [1.0, 0.0]]))
-    assert found == pytest.approx((math.log(2), 0.0, math.log(2) / 2))
-    assert found.total == pytest.approx(1.5 * math.log(2))
+    actual = penalties(np.array([[1.0, 0.0], [1.0, 0.0]]))
+    assert actual == pytest.approx((math.log(2), 0.0, math.log(2) / 2))
+    assert actual.total == pytest.approx(1.5 * math.log(2))
     spread = penalties(np.array([[0.5, 0.5], [0.5, 0.5]]))
     assert spread == pytest.approx((0.0, math.log(2), math.log(2)))
 
@@ -49,11 +49,11 @@ def test_equals_the_slow_reference(tmp_path, attention):
     from fairseq_rela.dump.reader import AttentionDump
 
     path = write_dump(tmp_path / "dump", attention=attention)
-    found = pair_penalties(path)
-    assert sorted(found) == [0, 1, 2, 3]
+    actual = pair_penalties(path)
+    assert sorted(actual) == [0, 1, 2, 3]
     for record in AttentionDump(path):
         mean = record.cross.astype(np.float64).mean(axis=(0, 1))
-        assert found[record.id] == pytest.approx(slow_penalties(mean.tolist()), abs=1e-6)
+        assert actual[record.id] == pytest.approx(slow_penalties(mean.tolist()), abs=1e-6)
 
 
 def test_baselines_of_the_filter(tmp_path, capsys):
@@ -78,12 +78,12 @@ def test_baselines_of_the_filter(tmp_path, capsys):
         tmp_path / "o",
     ]
     assert main([str(word) for word in words]) in (None, 0)
-    found = {
+    actual = {
         each["score"]: each["auroc"] for each in json.loads((tmp_path / "o/evaluation.json").read_text())["evaluation"]
     }
-    assert found["baseline: absentmindedness out"] == found["baseline: absentmindedness in"] == 1.0
-    assert found["baseline: absentmindedness out (softmax)"] == 0.0  # its pairs are the other way round
-    assert found["baseline: coverage deviation"] == 0.5  # both cover every source token once
+    assert actual["baseline: absentmindedness out"] == actual["baseline: absentmindedness in"] == 1.0
+    assert actual["baseline: absentmindedness out (softmax)"] == 0.0  # its pairs are the other way round
+    assert actual["baseline: coverage deviation"] == 0.5  # both cover every source token once
     assert "baseline: coverage deviation" in capsys.readouterr().out
 
 

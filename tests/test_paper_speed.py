@@ -128,10 +128,10 @@ def test_translations_of_different_lengths_are_named(tmp_path):
 
 def test_ten_equal_groups_by_length():
     lengths = [7, 3, 9, 1] * 6 + [5]
-    found = speed_tables.groups(lengths)
-    assert [len(group) for group in found] == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
-    assert sorted(i for group in found for i in group) == list(range(25))
-    ends = [(min(lengths[i] for i in g), max(lengths[i] for i in g)) for g in found]
+    actual = speed_tables.groups(lengths)
+    assert [len(group) for group in actual] == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
+    assert sorted(i for group in actual for i in group) == list(range(25))
+    ends = [(min(lengths[i] for i in g), max(lengths[i] for i in g)) for g in actual]
     assert all(before[1] <= after[0] for before, after in zip(ends, ends[1:]))
     assert len(speed_tables.groups([4, 4, 4])) == 3
 

@@ -1,4 +1,4 @@
-"""The progress bar: what is gone through comes out as it went in, and only a terminal sees a bar."""
+"""The progress bar: the items come out unchanged, and only a terminal shows a bar."""
 
 import io
 import itertools
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch):
     stderr = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stderr))
-    clock = itertools.count()  # a second passes whenever somebody looks
+    clock = itertools.count()  # each reading of the clock is a second later
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     return stderr
 

@@ -38,15 +38,15 @@ def quickstart(*words, **variables):
 
 
 def processes_that_name(path):
-    found = []
+    commands = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             words = (directory / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
         if str(path) in words and int(directory.name) != os.getpid():
-            found.append(words.replace("\0", " "))
-    return found
+            commands.append(words.replace("\0", " "))
+    return commands
 
 
 def until(condition, seconds=240):
@@ -107,8 +107,8 @@ def test_mistakes_are_told_in_one_line(tmp_path):
 
 
 def logged(updates, **numbers):
-    found = {"num_updates": str(updates), **{name: str(value) for name, value in numbers.items()}}
-    return f"2026-01-01 | INFO | train_inner | {json.dumps(found)}\n"
+    fields = {"num_updates": str(updates), **{name: str(value) for name, value in numbers.items()}}
+    return f"2026-01-01 | INFO | train_inner | {json.dumps(fields)}\n"
 
 
 def test_one_training_is_shown_every_tenth_in_a_file(tmp_path):

@@ -125,10 +125,10 @@ def test_mistakes_are_told_in_one_line(recipe, tmp_path):
 @pytest.mark.slow
 def test_table_1_has_13_rows(recipe, tmp_path):
     printed = recipe("paper/table1.sh", "wmt14_en_de", "--dry-run", OUT=tmp_path, SIZE="", SEEDS="2")
-    found = re.findall(r"fairseq-train \S+ --user-dir \S+ --arch transformer_(\w+)_base .* --seed (\d)", printed)
+    actual = re.findall(r"fairseq-train \S+ --user-dir \S+ --arch transformer_(\w+)_base .* --seed (\d)", printed)
     names = """softmax sparsemax entmax15 relu relu_rmsnorm rela_i rela_g rela_g_layernorm rela_g_gelu rela_g_leaky_relu
         rela_g_encoder_only rela_g_decoder_only rela_g_cross_only""".split()
-    assert found == [(name, "2") for name in names]
+    assert actual == [(name, "2") for name in names]
     assert printed.splitlines()[-1].endswith(f"> {tmp_path}/paper/table1.tsv")
     assert list(tmp_path.iterdir()) == []
     said = recipe("paper/table1.sh", "wmt14_en_de", "--dry-run", fails=True, OUT=tmp_path, ROWS="7 14")

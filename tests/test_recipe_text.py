@@ -1,4 +1,4 @@
-"""Parallel text out of original files: examples/parallel_text.py."""
+"""Parallel text from original files: examples/parallel_text.py."""
 
 import subprocess
 import sys

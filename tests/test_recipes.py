@@ -56,8 +56,8 @@ def rwth(text, directory):
     """Gold alignments as RWTH gives them out: in Latin-1, the German word first, from 1."""
     directory.mkdir()
     first = text.next
-    for lang, found in text.take("gold", GOLD).items():
-        (directory / lang).write_bytes(original_archives.plain(found, "latin-1"))
+    for lang, actual in text.take("gold", GOLD).items():
+        (directory / lang).write_bytes(original_archives.plain(actual, "latin-1"))
     rows = []
     for line in text.links[first : first + GOLD]:
         links = (link.split("-") for link in line.split())
@@ -70,12 +70,12 @@ def rwth(text, directory):
 def test_from_archives_to_analyses(done, dataset):
     out, text, _, printed = done(dataset)
     for split in ("train", "valid", "test"):
-        found = pairs(out / "text" / split, text.langs)
+        actual = pairs(out / "text" / split, text.langs)
         if dataset == "hansards_en_fr":
-            assert len(found) == {"train": 60, "valid": 8, "test": TEST}[split]
-            assert set(found) < set(text.splits["all"])
+            assert len(actual) == {"train": 60, "valid": 8, "test": TEST}[split]
+            assert set(actual) < set(text.splits["all"])
         else:
-            assert found == text.splits[split]
+            assert actual == text.splits[split]
     run = out / "transformer_rela_g_tiny.seed1"
     assert len(lines(run / f"translation.{text.langs[1]}")) == TEST
     scores = {row.split("\t")[0]: row.split("\t")[2] for row in lines(run / "score.txt")}

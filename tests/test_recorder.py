@@ -1,4 +1,4 @@
-"""What the recorder gives is what the model computed, of any Transformer, and the model does not remember it."""
+"""The recorder gives the weights that any Transformer computed, and leaves the model as it was."""
 
 import copy
 import math
@@ -54,7 +54,7 @@ def loaded(build):
 
 
 def spied(model):
-    """Each attention module's last inputs, by its place: the spy is what `forward` was before the recorder came."""
+    """The last inputs of each attention module, by its name. The spy replaces `forward` before the recorder does."""
     calls = {}
     for place, module in model.named_modules():
         if isinstance(module, MultiheadAttention):
@@ -69,7 +69,7 @@ def spied(model):
 
 
 def recomputed(module, query, key, key_padding_mask=None, attn_mask=None, **_):
-    """Scores and weights (H, B, T, S) in float64, from q and k, a row at a time over what it may see."""
+    """Scores and weights (H, B, T, S) in float64, computed from q and k, one row at a time over what it may see."""
     module = copy.deepcopy(module).double()
     row = CATALOG[attention_name(module)]
     act = ACTIVATIONS[row.activation].build()
@@ -84,7 +84,7 @@ def recomputed(module, query, key, key_padding_mask=None, attn_mask=None, **_):
     if key_padding_mask is not None:
         visible &= ~key_padding_mask.bool()[None, :, None, :]
     if attn_mask is not None and getattr(module, "causal", False) and len(query) == len(key):
-        visible &= torch.ones(len(query), len(key)).tril() > 0  # our decoder's mask is a stand-in for this
+        visible &= torch.ones(len(query), len(key)).tril() > 0  # our decoder's mask has no values
     elif attn_mask is not None:
         visible &= attn_mask > -1e4
     weights = torch.zeros_like(scores)
@@ -129,16 +129,16 @@ def test_equal_to_recomputation_from_queries_and_keys(loaded, batch, name):
                 scores, expected = recomputed(modules[place], **calls[place])
                 parts.append((columns(scores, S), columns(expected, S), attention_name(modules[place])))
             scores, expected = (torch.cat([part[i] for part in parts]) for i in (0, 1))
-            found = weights[layer].double()
-            assert found.shape == expected.shape and len(found) == rec.info[kind].heads
-            assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+            actual = weights[layer].double()
+            assert actual.shape == expected.shape and len(actual) == rec.info[kind].heads
+            assert torch.allclose(actual, expected, rtol=1e-5, atol=1e-6)
             if parts[0][2] == "rela_g_gelu":  # which float32 rounds to 0 long before float64
                 decided = expected.abs() > 1e-6
             else:
                 decided = scores.abs() > 1e-6
                 if not ACTIVATIONS[CATALOG[parts[0][2]].activation].pointwise:  # a row's threshold decides, not 0
                     decided &= (expected == 0) | (expected > 1e-6)
-            assert torch.equal((found == 0)[decided], (expected == 0)[decided])
+            assert torch.equal((actual == 0)[decided], (expected == 0)[decided])
 
 
 @pytest.mark.parametrize("name", MODELS)

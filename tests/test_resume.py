@@ -1,4 +1,4 @@
-"""--attn-dump-resume: what is recorded is not translated again, and each restart gets further than the last."""
+"""--attn-dump-resume: recorded sentences are not translated again, and each restart gets further than the last."""
 
 import multiprocessing
 import os
@@ -83,10 +83,10 @@ def test_hypotheses_come_from_the_dump_and_the_output_is_complete(data, checkpoi
         assert texts(lines, tag) == texts(unbroken, tag)
     assert lines[-1] == unbroken[-1], "the same BLEU"
     for tag in ("H", "D", "P"):
-        found, expected = tagged(lines, tag), tagged(unbroken, tag)
-        assert found.keys() == expected.keys()
-        for id in found:
-            scores, words = found[id][0].split(), expected[id][0].split()
+        actual, expected = tagged(lines, tag), tagged(unbroken, tag)
+        assert actual.keys() == expected.keys()
+        for id in actual:
+            scores, words = actual[id][0].split(), expected[id][0].split()
             assert scores == (["nan"] * len(words) if id in done else words)
     dump = AttentionDump(tmp_path / "dump")
     assert dump.ids.tolist() == list(range(SENTENCES))

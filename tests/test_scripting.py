@@ -30,8 +30,8 @@ def test_scripted_model_and_search_equal_the_plain_ones(build, batch, dictionary
     sample = {"net_input": {k: batch[k] for k in ("src_tokens", "src_lengths")}}
     generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=8)
     expected = generator.generate([model], sample)
-    found = torch.jit.script(generator)(sample)
-    assert [[h["tokens"].tolist() for h in sentence] for sentence in found] == [
+    actual = torch.jit.script(generator)(sample)
+    assert [[h["tokens"].tolist() for h in sentence] for sentence in actual] == [
         [h["tokens"].tolist() for h in sentence] for sentence in expected
     ]
 

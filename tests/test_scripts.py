@@ -1,4 +1,4 @@
-"""The code passes the tools' checks (pyproject.toml has their settings), and set-up says in one line what is wrong."""
+"""The code passes ruff, mypy and shellcheck (settings in pyproject.toml), and errors of the set-up are one line."""
 
 import os
 import shutil

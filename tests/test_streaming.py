@@ -50,8 +50,8 @@ def with_gradients(attention, tensors):
     return [out, *torch.autograd.grad(out, tensors, grad)]
 
 
-def assert_same(found, expected, tolerance):
-    for a, b in zip(found, expected):
+def assert_same(actual, expected, tolerance):
+    for a, b in zip(actual, expected):
         assert a.shape == b.shape and a.dtype == b.dtype
         assert (a - b).abs().max() <= tolerance * max(1.0, b.abs().max()) if a.numel() else True
 
@@ -98,8 +98,8 @@ def test_float32_with_the_real_tiles(name, causal):
     double = [x.detach().double().requires_grad_() for x in single]
     exact = with_gradients(lambda *x: plain(name, *x, causal=causal), double)
     formula = with_gradients(lambda *x: plain(name, *x, causal=causal), single)
-    for found, f, e in zip(with_gradients(lambda *x: streamed(name, *x, causal=causal), single), formula, exact):
-        assert (found - e).abs().max() <= 4 * (f - e).abs().max() + 1e-6
+    for actual, f, e in zip(with_gradients(lambda *x: streamed(name, *x, causal=causal), single), formula, exact):
+        assert (actual - e).abs().max() <= 4 * (f - e).abs().max() + 1e-6
 
 
 @each_activation
@@ -129,17 +129,17 @@ def test_dropout_is_the_same_forward_and_backward(small_tiles):
         k = torch.cat([k, torch.zeros(5, 19, 13, dtype=q.dtype)], dim=2).detach().requires_grad_()
         for name in POINTWISE:
             torch.manual_seed(3)
-            found = with_gradients(lambda *x, n=name, c=causal: streamed(n, *x, c, dropout=0.4), (q, k, v))
+            actual = with_gradients(lambda *x, n=name, c=causal: streamed(n, *x, c, dropout=0.4), (q, k, v))
             weights = plain(name, q, k, v, causal).detach()
-            mask = torch.where(weights != 0, found[0].detach() / weights, torch.zeros(()).double())
+            mask = torch.where(weights != 0, actual[0].detach() / weights, torch.zeros(()).double())
             near = (mask.abs() < 1e-9) | ((mask - 1 / 0.6).abs() < 1e-6)
             assert near.all() and mask.any() and (mask == 0).any()
             expected = with_gradients(lambda *x, n=name, c=causal, m=mask: plain(n, *x, c, m), (q, k, v))
             # a weight of 0 shows no mask, but has a gradient unless the activation is flat there
-            assert_same(found[:1], expected[:1], 1e-9)
-            assert_same(found[3:], expected[3:], 1e-9)
+            assert_same(actual[:1], expected[:1], 1e-9)
+            assert_same(actual[3:], expected[3:], 1e-9)
             if name == "relu" or not causal:
-                assert_same(found[1:3], expected[1:3], 1e-6)
+                assert_same(actual[1:3], expected[1:3], 1e-6)
 
 
 def test_dropout_statistics_and_seeds():
@@ -180,7 +180,7 @@ def test_dropout_of_everything():
 
 
 def largest_tensor(run):
-    """Elements of the largest tensor any operation gave."""
+    """The number of elements of the largest tensor that any operation returned."""
     dispatch = pytest.importorskip("torch.utils._python_dispatch")
     sizes = []
 
@@ -260,14 +260,14 @@ def test_attention_is_the_same_with_weights_and_without(small_tiles, name, causa
     padding = torch.zeros(3, 19, dtype=torch.bool)
     padding[1, :7] = padding[2, 11:] = True
     future = torch.full((19, 19), float("-inf")).triu(1) if causal else None
-    found = []
+    actual = []
     for need_weights in (True, False):
         out, weights = attention(
             query=x, key=x, value=x, key_padding_mask=padding, attn_mask=future, need_weights=need_weights
         )
         assert (weights is not None) == need_weights
-        found.append([out, *torch.autograd.grad(out.square().sum(), [x, *attention.parameters()])])
-    assert_same(found[1], found[0], 1e-9)
+        actual.append([out, *torch.autograd.grad(out.square().sum(), [x, *attention.parameters()])])
+    assert_same(actual[1], actual[0], 1e-9)
 
 
 def test_which_calls_stream(monkeypatch):

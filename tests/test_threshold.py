@@ -183,8 +183,8 @@ def test_scripted_equals_plain(build, batch, flags):
 
 def test_only_pointwise_attention_of_a_mixed_model_has_one(build):
     model = build("transformer_rela_g_cross_only", rela_threshold="learn")
-    found = [name for name, module in model.named_modules() if isinstance(module, Threshold)]
-    assert found == ["decoder.layers.0.encoder_attn.threshold", "decoder.layers.1.encoder_attn.threshold"]
+    collected = [name for name, module in model.named_modules() if isinstance(module, Threshold)]
+    assert collected == ["decoder.layers.0.encoder_attn.threshold", "decoder.layers.1.encoder_attn.threshold"]
 
 
 # driven to a target
@@ -232,7 +232,7 @@ def test_a_driven_threshold_is_one_of_the_cosine():
 
 
 def sparsity(module, x, padding, causal):
-    """Over all heads and what may be seen."""
+    """The share of zeros over all heads and visible positions."""
     with torch.no_grad():
         weights = module.eval()(
             x, x, x, key_padding_mask=padding, attn_mask=future(len(x)) if causal else None, need_head_weights=True
@@ -276,8 +276,8 @@ def test_padded_queries_of_cross_attention_do_not_count():
 def test_the_decoder_tells_its_thresholds_of_padding(build, batch):
     model = build("transformer_rela_g", rela_target_sparsity=0.9)
     model.train()(**batch)
-    found = [module.threshold.padded_queries for module in model.decoder.modules() if hasattr(module, "threshold")]
-    assert len(found) == 4 and all(torch.equal(padded, batch["prev_output_tokens"].eq(1)) for padded in found)
+    collected = [module.threshold.padded_queries for module in model.decoder.modules() if hasattr(module, "threshold")]
+    assert len(collected) == 4 and all(torch.equal(padded, batch["prev_output_tokens"].eq(1)) for padded in collected)
 
 
 def test_it_moves_only_in_training_and_once_an_update():
@@ -360,7 +360,7 @@ def test_bad_values_are_told_in_a_line(build, model, arch, flags, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-# the whole way
+# whole trainings
 
 
 @pytest.fixture(scope="module")
@@ -378,13 +378,13 @@ def zeros(data, checkpoint):
     sample = dataset.collater([dataset[i] for i in range(len(dataset))])["net_input"]
     with record_attention(model.eval()) as rec, torch.no_grad():
         model(**sample)
-    found = {"encoder": [], "decoder": [], "cross": []}
+    collected = {"encoder": [], "decoder": [], "cross": []}
     for sentence in rec.sentences(sample["src_tokens"], sample["prev_output_tokens"]):
         for kind, weights in sentence.items():
             visible = torch.ones(weights.shape[2:])
             visible = (visible.tril() if kind == "decoder" else visible) > 0
-            found[kind].append(torch.from_numpy(weights)[:, :, visible].flatten() == 0)
-    return {kind: torch.cat(parts).float().mean().item() for kind, parts in found.items()}
+            collected[kind].append(torch.from_numpy(weights)[:, :, visible].flatten() == 0)
+    return {kind: torch.cat(parts).float().mean().item() for kind, parts in collected.items()}
 
 
 TARGETED = ["--rela-target-sparsity", 0.9, "--rela-sparsity-warmup", 30]

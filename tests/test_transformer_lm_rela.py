@@ -72,10 +72,10 @@ def flags_of(*architectures):
 )  # fmt: skip
 @each_row
 def test_every_architecture_has_the_flags_of_stocks_and_its_attention(name, size, stock, differs):
-    found = flags_of(ARCH_CONFIG_REGISTRY[f"transformer_lm_{name}{size}"])
+    actual = flags_of(ARCH_CONFIG_REGISTRY[f"transformer_lm_{name}{size}"])
     expected = {**flags_of(stock), **{f"decoder_{field}": value for field, value in differs.items()}}
-    assert found == {**expected, "decoder_attn": name}
-    assert found["decoder_normalize_before"]
+    assert actual == {**expected, "decoder_attn": name}
+    assert actual["decoder_normalize_before"]
 
 
 def test_a_flag_overrides_the_architectures_attention(build_lm):
@@ -86,7 +86,7 @@ def test_a_flag_overrides_the_architectures_attention(build_lm):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"decoder_attention_heads": 3}, "divisible by"),  # fairseq's own words, since it looks first
+        ({"decoder_attention_heads": 3}, "divisible by"),  # fairseq checks this first, in its own words
         ({"decoder_attn": "sofmax"}, "unknown attention 'sofmax'; known are softmax, "),
     ],
 )
@@ -116,8 +116,8 @@ def test_softmax_has_the_parameters_of_stock_and_computes_the_same(build_lm, fla
     ours, stock = (build_lm(arch, **flags).eval() for arch in ("transformer_lm_softmax", "stock"))
     ours.load_state_dict(stock.state_dict(), strict=True)
     tokens = text(7, sentences=2)
-    found, expected = (model.get_normalized_probs(model(tokens), True, {"target": tokens}) for model in (ours, stock))
-    assert torch.allclose(found, expected, atol=1e-5)
+    actual, expected = (model.get_normalized_probs(model(tokens), True, {"target": tokens}) for model in (ours, stock))
+    assert torch.allclose(actual, expected, atol=1e-5)
     rela_g = build_lm("transformer_lm_rela_g", **flags).eval()
     assert rela_g.get_normalized_probs(rela_g(tokens), True, {"target": tokens}).shape == expected.shape
 
@@ -157,10 +157,10 @@ def test_a_long_text_is_streamed_and_gives_what_the_plain_path_gives(build_lm, m
     spy = mock.Mock(wraps=pointwise.streaming_attention)
     monkeypatch.setattr(pointwise, "streaming_attention", spy)
     streamed = step(model, tokens)
-    assert spy.call_count == 2  # once a layer
+    assert spy.call_count == 2  # once per layer
     monkeypatch.setattr(multihead.RelaMultiheadAttention, "_streams", lambda self, mask: False)
-    for found, expected in zip(streamed, step(model, tokens)):
-        assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
+    for actual, expected in zip(streamed, step(model, tokens)):
+        assert torch.allclose(actual, expected, rtol=1e-6, atol=1e-9)
     assert spy.call_count == 2
 
 

@@ -1,4 +1,4 @@
-"""Attention out of fairseq's commands: --task translation_attention, on models of two layers and a tiny corpus."""
+"""Attention from fairseq's commands: --task translation_attention, on models of two layers and a tiny corpus."""
 
 import contextlib
 import gc
@@ -78,12 +78,12 @@ def translations(lines):
 
 def hypotheses(lines):
     """{sentence: its hypotheses' tokens, the best first}"""
-    found = {}
+    by_sentence = {}
     for line in lines:
         if line.startswith("H-"):
             id, _, text = line.split("\t")
-            found.setdefault(int(id[2:]), []).append([*text.split(), "</s>"])
-    return found
+            by_sentence.setdefault(int(id[2:]), []).append([*text.split(), "</s>"])
+    return by_sentence
 
 
 def sources(lines):
@@ -91,7 +91,7 @@ def sources(lines):
 
 
 def teacher_forced(data, checkpoint, records):
-    """What a model's attention is, one sentence at a time, from the tokens that the dump tells."""
+    """The attention of a model, one sentence at a time, for the tokens in the dump."""
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], {"data": str(data)})
     model.eval()
     eos = task.target_dictionary.eos()
@@ -174,9 +174,9 @@ def test_nbest_and_batches_taken_in_parts(data, checkpoints, tmp_path, monkeypat
     monkeypatch.setattr(output, "MOST_WEIGHTS", 20_000)  # a few sentences
     lines = fairseq_generate(data, checkpoints["rela"], "--nbest", 3, *TASK, *dump)
     dump = AttentionDump(tmp_path / "dump")
-    found = hypotheses(lines)
+    by_sentence = hypotheses(lines)
     assert [(r.id, r.rank) for r in dump] == [(i, rank) for i in range(SENTENCES) for rank in range(3)]
-    assert all(r.target == found[r.id][r.rank] for r in dump)
+    assert all(r.target == by_sentence[r.id][r.rank] for r in dump)
     assert_attention_of(dump, data, checkpoints["rela"])
 
 
@@ -378,7 +378,7 @@ def test_killed_at_random_moments_and_resumed(data, checkpoints, tmp_path):
     assert {r.id: [r.target] for r in dump} == hypotheses(lines)
 
 
-# What is wrong is told in a line, and nothing is overwritten
+# Errors are one line, and nothing is overwritten
 
 
 def contents(directory):
@@ -449,7 +449,7 @@ def test_statistics_that_cannot_be_written(data, checkpoints, tmp_path):
 
 
 def test_a_full_disk(data, checkpoints, tmp_path, monkeypatch):
-    """The segments before it are whole, and with room the run goes on."""
+    """The segments before it are complete, and the run continues when there is space again."""
     to = [*TASK, "--attn-dump", tmp_path / "dump", "--batch-size", 5]
     segments = []
 

@@ -49,7 +49,7 @@ def trained(data, tmp_path_factory):
 
 
 def weights(checkpoint):
-    """Without what fairseq 0.12.2 keeps beside them: an uninitialised number, and copies that are 0 until it loads."""
+    """The weights without what only fairseq 0.12.2 has: an uninitialised number, and copies that are 0 at first."""
     unused = {"_float_tensor", *FUSED_COPIES}
     model = torch.load(str(checkpoint))["model"]
     return {name: weight for name, weight in model.items() if name.rpartition(".")[2] not in unused}
@@ -74,10 +74,10 @@ def test_resuming_gives_the_very_weights_of_an_unbroken_run(data, tmp_path, arch
     fairseq_train(data, broken, "--max-update", 3, *small, arch=arch)
     halfway = weights(broken / "checkpoint_last.pt")
     fairseq_train(data, broken, "--max-update", 6, *small, arch=arch)
-    expected, found = weights(unbroken / "checkpoint_last.pt"), weights(broken / "checkpoint_last.pt")
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert not torch.equal(halfway["encoder.embed_tokens.weight"], found["encoder.embed_tokens.weight"])
+    expected, actual = weights(unbroken / "checkpoint_last.pt"), weights(broken / "checkpoint_last.pt")
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert not torch.equal(halfway["encoder.embed_tokens.weight"], actual["encoder.embed_tokens.weight"])
 
 
 def test_average_generate_interactive_validate_score(data, trained, tmp_path, capsys):

@@ -25,7 +25,7 @@ def files(directory, suffix=""):
 
 
 def sizes(directory):
-    """{name: size} of the files in a directory, some of which may go while one looks."""
+    """{name: size} of the files in a directory. Files may disappear while this runs."""
     sizes_by_name = {}
     for name in files(directory):
         with contextlib.suppress(FileNotFoundError):

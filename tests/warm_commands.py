@@ -1,4 +1,4 @@
-"""Commands without the seconds that importing fairseq takes: a process that has imported it forks for every call.
+"""Commands that start at once: a process that has imported fairseq forks for every call.
 
     subprocess.run(["fairseq-train", …], env={"PATH": warm_path(), …})
 
