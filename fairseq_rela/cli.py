@@ -20,6 +20,7 @@ COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
     "dump-export": "write a sentence of an attention dump for BertViz",
     "analyze": "analyse dumps as the paper does, with a report",
     "align": "get word links from the cross attention in a dump",
+    "piece-links": "turn links between words into links between subword pieces",
     "aer": "score word links against gold links (alignment error rate)",
     "filter": "split a corpus by the quality of its sentence pairs",
     "average": "average the weights of several checkpoints into one",

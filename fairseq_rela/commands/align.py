@@ -1,6 +1,7 @@
 """Word links in the Pharaoh format (`i-j`, from 0, source word first) from the cross attention in a dump.
 
-    fairseq-rela align DUMP > links.txt                                  # layer before the last, mean, shifted
+    fairseq-rela align DUMP > links.txt                                  # layer before the last, mean, shifted;
+                                                                         # the guided head, if the dump has one
     fairseq-rela align DUMP --layer 3 --head 5 --rows normal > links.txt
     fairseq-rela align DUMP --dev DEV_DUMP --dev-gold dev.talp --gold-base 1 > links.txt
     fairseq-rela align DUMP --reverse DUMP_OF_THE_OTHER_DIRECTION --symmetrize grow-diag > links.txt
@@ -20,6 +21,7 @@ from fairseq_rela.analysis.reading import DumpReader
 from fairseq_rela.analysis.symmetrization import METHODS
 from fairseq_rela.analysis.words import RULES
 from fairseq_rela.atomic import write_atomically
+from fairseq_rela.dump.info import GUIDED_LAYER
 from fairseq_rela.errors import InputError
 
 MOST_MISSING = 10_000_000  # sentences that are not in the dump
@@ -127,15 +129,23 @@ def _aligned_dump(
     reader = DumpReader(path, args.merge)
     reader.require("cross")
     if golds is None or dev is None:
-        layers = reader.info.kinds["cross"].layers
-        layer = args.layer if args.layer is not None else layers[max(len(layers) - 2, 0)]
-        choice = Choice(layer, args.head, args.rows or "shifted")
+        choice = _choice(args, reader)
     else:
         if args.layer is not None or args.head is not None or args.rows:
             raise InputError("--dev chooses layer, head and rows; leave out --layer, --head and --rows")
         choice, rate = best_choice(DumpReader(dev, args.merge), golds, args.dev_gold, args.eos)
         print(f"{path}: {choice} (AER {rate:.4f} on {dev})", file=sys.stderr)
     return aligned(reader, choice, args.eos)
+
+
+def _choice(args: argparse.Namespace, reader: DumpReader) -> Choice:
+    """Where the flags say to read. Without any, the guided head of a dump that has one."""
+    guided = reader.info.options.get(GUIDED_LAYER)
+    if isinstance(guided, int) and args.layer is None and args.head is None and args.rows is None:
+        return Choice(guided, 0, "normal")
+    layers = reader.info.kinds["cross"].layers
+    layer = args.layer if args.layer is not None else layers[max(len(layers) - 2, 0)]
+    return Choice(layer, args.head, args.rows or "shifted")
 
 
 def best_choice(reader: DumpReader, golds: List[Gold], path: str, eos: str) -> Tuple[Choice, float]:
