@@ -43,7 +43,17 @@ CALLS: Dict[str, List[Call]] = {
         )
     ],
     "align": [Call(("dump",), ("dump",)), Call(("dump", "--out", "OUT"), ("dump",), "OUT")],
-    "aer": [Call(("gold", "gold2"), ("gold", "gold2"))],
+    "piece-links": [
+        Call(
+            ("gold", "--source", "text.de", "--target", "text.en", "--out", "OUT"),
+            ("gold", "text.de", "text.en"),
+            "OUT",
+        )
+    ],
+    "aer": [
+        Call(("gold", "gold2"), ("gold", "gold2")),
+        Call(("gold", "gold", "--target", "text.en"), ("gold", "text.en")),
+    ],
     "filter": [
         Call(
             ("stats.tsv", "--source", "text.de", "--target", "text.en", "--keep", "0.5", "--out", "OUT"),
@@ -67,7 +77,7 @@ CALLS: Dict[str, List[Call]] = {
     ],
 }
 EVERY = [(name, number) for name in COMMANDS for number in range(len(CALLS.get(name, [])))]
-SILENT = {("dump-export", 0), ("align", 1)}  # calls that print nothing when all is well
+SILENT = {("dump-export", 0), ("align", 1), ("piece-links", 0)}  # calls that print nothing when all is well
 READING = [(name, number, file) for name, number in EVERY for file in CALLS[name][number].inputs]
 WRITING = [(name, number) for name, number in EVERY if CALLS[name][number].output]
 

@@ -46,14 +46,15 @@ def run(args: argparse.Namespace) -> None:
     golds = read_links(args.gold, args.gold_base, args.gold_reverse)
     if len(hypotheses) != len(golds):
         raise InputError(f"{args.hyp} has {len(hypotheses)} lines, but {args.gold} has {len(golds)}")
+    unlinked = _unlinked_words(args, hypotheses, golds) if args.target else ""
     counts = overlap(hypotheses, golds)
     possible = sum(len(gold.possible) for gold in golds)
     print(f"{len(golds)} sentences, {counts.linked} links; gold: {counts.sure} sure, {possible} possible with them")
     if counts.linked and counts.sure:
         precision, recall = counts.in_possible / counts.linked, counts.in_sure / counts.sure
         print(f"precision {precision:.4f} (of links that are possible), recall {recall:.4f} (of sure links)")
-    if args.target:
-        print(_unlinked_words(args, hypotheses, golds))
+    if unlinked:
+        print(unlinked)
     print(f"{float(error_rate(*counts)):.6f}")
 
 
