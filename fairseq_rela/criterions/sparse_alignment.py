@@ -1,7 +1,7 @@
 """Guided alignment (Garg et al. 2019) for weights that need not be a distribution.
 
     fairseq-train DATA --user-dir fairseq_rela --arch transformer_rela_gc_align --load-alignments \\
-      --criterion label_smoothed_cross_entropy_with_sparse_alignment …
+      --criterion label_smoothed_cross_entropy_with_sparse_alignment --required-batch-size-multiple 1 …
 
 The loss is fairseq's label-smoothed cross entropy plus λ times the cross entropy of the links. It is taken from the
 scores s of the guided head, not from its weights, because a ReLU that is silent has no gradient. A head that may
