@@ -36,7 +36,7 @@ arguments() {
 # --- settings: the environment's, then the data set's, then those of settings.sh
 load_dataset() {
   FILES=() MADE_BY=() TRAIN=() VALID=() TEST=() GOLD=() NOISY=()
-  GOLD_LINKS='' GOLD_LINES='' GOLD_BASE=0 GOLD_REVERSE='' GOLD_ENCODING=utf-8 ENCODING=utf-8 NOISY_LABELS=''
+  GOLD_LINKS='' GOLD_LINES='' GOLD_BASE=0 GOLD_REVERSE='' GOLD_ENCODING=utf-8 ENCODING=utf-8 NOISY_LABELS='' TRAIN_LINKS=''
   VALID_EVERY='' VALID_LINES='' TEST_LINES='' TOKENIZED='' SACREBLEU_SET=''
   [ -z "${DATA_DIR:-}" ] || [ -d "$DATA_DIR" ] || die "DATA_DIR=$DATA_DIR is not a directory"
   [ -z "${GOLD_DIR:-}" ] || [ -d "$GOLD_DIR" ] || die "GOLD_DIR=$GOLD_DIR is not a directory"

@@ -8,6 +8,7 @@
 #   DEVICES   cpu, a number of GPUs, torchrun:MACHINESxGPUS or slurm:MACHINESxGPUS (all the GPUs here, else cpu)
 #   SEED      1
 #   TAG       keeps runs with other settings apart: the run is in OUT/ARCH.TAG.seedN
+#   DATA_BIN  another directory of fairseq-preprocess than OUT/data-bin
 #   KEEP      how many checkpoints are kept (AVERAGE); -1 keeps all
 #   UPDATES WARMUP LR NORM DROPOUT ATTENTION_DROPOUT WEIGHT_DECAY TOKENS_PER_UPDATE MAX_TOKENS SAVE_INTERVAL AVERAGE
 set -euo pipefail
@@ -18,7 +19,8 @@ load_dataset
 find_environment
 find_devices
 find_run
-[ "$dry_run" ] || [ -d "$out/data-bin" ] || die "$out/data-bin is missing; run 'bash examples/prepare.sh $dataset' first"
+data=${DATA_BIN:-$out/data-bin}
+[ "$dry_run" ] || [ -d "$data" ] || die "$data is missing; run 'bash examples/prepare.sh $dataset' first"
 
 # An update has TOKENS_PER_UPDATE = tokens × update_freq × workers, with at most MAX_TOKENS in one batch.
 update_freq=$(((TOKENS_PER_UPDATE + MAX_TOKENS * workers - 1) / (MAX_TOKENS * workers)))
@@ -35,7 +37,7 @@ case $NORM in
 esac
 
 train=(
-  "${launch[@]}" fairseq-train "$out/data-bin" --user-dir "$user_dir"
+  "${launch[@]}" fairseq-train "$data" --user-dir "$user_dir"
   # model
   --arch "$arch" "${share[@]}" "${norm[@]}"
   # devices

@@ -21,6 +21,7 @@ COMMANDS = {  # name: help in one line. The module `commands.NAME` has the rest.
     "analyze": "analyse dumps as the paper does, with a report",
     "explore": "type sentences and see a model's attention, in the browser",
     "align": "get word links from the cross attention in a dump",
+    "piece-links": "turn links between words into links between subword pieces",
     "aer": "score word links against gold links (alignment error rate)",
     "tag-transfer": "carry inline tags over to a translation, along word links",
     "filter": "split a corpus by the quality of its sentence pairs",

@@ -39,11 +39,12 @@ def random_weights(shape, kind, attention, draw):
 
 
 def write_dump(path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3, seed=0, ids=None, kinds=None, **given):
-    """A dump of `sentences`; `cross=[…]` and so on give the weights of a kind, the rest are random."""
+    """A dump of `sentences`; `cross=[…]` and so on give the weights of a kind, the rest are random; `options`
+    are those of `dump.json`."""
     kinds = kinds or ("encoder", "decoder", "cross")
     draw = np.random.RandomState(seed)
     row = KindInfo(attention, attention in ("softmax", "sparsemax", "entmax15"), heads, tuple(range(layers)), layers)
-    info = DumpInfo(model=f"transformer_{attention}", kinds=dict.fromkeys(kinds, row))
+    info = DumpInfo(f"transformer_{attention}", dict.fromkeys(kinds, row), options=given.pop("options", {}))
     with DumpWriter(str(path), info) as writer:
         for number, (source, target) in enumerate(sentences):
             weights = {}

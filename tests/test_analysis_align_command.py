@@ -35,6 +35,18 @@ def test_aer_bases_and_directions(tmp_path, capsys):
         assert float(lines(capsys)[-1]) == rate
 
 
+def test_aer_of_words_without_a_link(tmp_path, capsys):
+    target = write(tmp_path / "target", "a b c\nd e\n")
+    hyp = write(tmp_path / "hyp", "0-0\n0-0 1-1\n")  # b and c have no link
+    gold = write(tmp_path / "gold", "0-0 0p1\n1-0\n")  # c and e have none
+    assert main(["aer", hyp, gold, "--target", target]) == 0
+    expected = "words without a link: 2 of 5; gold: 2; precision 0.5000, recall 0.5000"
+    assert lines(capsys)[-2] == expected
+    every = write(tmp_path / "every", "0-0 0-1 0-2\n0-0 0-1\n")
+    assert main(["aer", every, gold, "--target", target]) == 0
+    assert lines(capsys)[-2] == "words without a link: 0 of 5; gold: 2; precision undefined, recall 0.0000"
+
+
 def test_aer_of_nothing_is_a_number(tmp_path, capsys):
     empty = write(tmp_path / "empty", "\n")
     assert main(["aer", empty, empty]) == 0
@@ -49,11 +61,14 @@ def test_aer_of_nothing_is_a_number(tmp_path, capsys):
         (b"0-0\n", b"\xef\xbb\xbf0-0\n", [], "gold, line 1: begins with a byte-order mark"),
         (b"0-0\n", b"0-0\n\n\xff\n", [], "gold, line 3: not UTF-8"),
         (b"0-0\n", b"0-0\n", ["--gold-base", "1"], "gold, line 1: link 0-0 has index 0"),
+        (b"0-0\n", b"0-4\n", ["--target", "{gold}"], "gold, line 1: target word 4 is linked (counted from 0), but"),
+        (b"\n\n", b"\n0-0\n", ["--target", "/dev/null"], "/dev/null has 0 lines, but {gold} has 2"),
     ],
 )
 def test_aer_says_what_is_wrong_in_one_line(tmp_path, capsys, hyp, gold, options, said):
     (tmp_path / "hyp").write_bytes(hyp)
     (tmp_path / "gold").write_bytes(gold)
+    options = [option.format(gold=tmp_path / "gold") for option in options]
     assert main(["aer", str(tmp_path / "hyp"), str(tmp_path / "gold"), *options]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -90,6 +105,19 @@ def test_align_by_default_reads_the_layer_before_the_last_shifted(tmp_path, caps
     dump = write_dump(tmp_path / "dump", layers=3, heads=2, kinds=["cross"], cross=cross)
     assert main(["align", dump]) == 0
     assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+
+
+def test_align_by_default_reads_the_guided_head_of_a_dump_that_has_one(tmp_path, capsys):
+    cross = [np.ones((3, 2, len(target), len(source))) for source, target in SENTENCES]
+    for weights, guided in zip(cross, IDENTITY):
+        weights[0, 0] = guided
+    options = {"guided_layer": 0}
+    dump = write_dump(tmp_path / "dump", layers=3, heads=2, kinds=["cross"], cross=cross, options=options)
+    assert main(["align", dump]) == 0
+    assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+    for flags in (["--layer", "1"], ["--head", "mean", "--layer", "2"], ["--rows", "normal"]):
+        assert main(["align", dump, *flags]) == 0
+        assert lines(capsys) == ["0-0 0-1", "0-0 0-1 0-2", "0-0 0-1", "0-0 0-1"]  # of equal weights the first
 
 
 def test_align_of_nulls_links_nothing(tmp_path, capsys):

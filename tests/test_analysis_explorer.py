@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from analysis_samples import SENTENCES, random_weights, write_dump
-from browser_pages import choose, complaints, downloaded, point, press, text, value, wait
+from browser_pages import choose, complaints, press, text, value, wait
 
 from fairseq_rela.analysis.nulls import null_rate
 from fairseq_rela.analysis.sparsity import sparsity_rate

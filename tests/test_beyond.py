@@ -44,6 +44,34 @@ def test_warm_start(recipe, toy):
     assert losses[-2].split() == ["softmax", "scratch", "warm"] and losses[-1].startswith("tokenised BLEU")
 
 
+def test_guided_alignment(recipe, toy):
+    words = ["beyond/guided_alignment.sh", "toy", "rela_gc", "--num-workers", 0, "--encoder-layers", 1]
+    variables = {**toy, "UPDATES": "60", "LR": "0.01", "WARMUP": "10", "SAVE_INTERVAL": "30", "LAMBDA": "1"}
+    recipe(*words, **variables)
+    run = toy["OUT"] / "transformer_rela_gc_align_tiny.seed1"
+    rows = table(run / "aligned.tsv")
+    assert list(rows) == ["rela_gc, </s> dropped", "rela_gc, </s> null"]
+    row = rows["rela_gc, </s> dropped"]
+    assert 0 <= float(row["AER"]) < 80 and int(row["gold null words"]) > 0
+    translated = (run / "generate.log").read_text().splitlines()
+    assert sum(line.startswith("A-") for line in translated) == sum(line.startswith("H-") for line in translated) == 20
+    logs = {file: file.stat().st_mtime_ns for file in run.rglob("*.log")}
+    recipe(*words, **variables)
+    assert {file: file.stat().st_mtime_ns for file in run.rglob("*.log")} == logs
+
+    said = recipe(*words, fails=True, **{**variables, "LINKS": toy["OUT"] / "none"})
+    assert said.endswith("none is not a file; give word links of the training text, or eflomal\n")
+
+
+def test_what_guided_alignment_would_do_with_eflomal(recipe, tmp_path):
+    printed = recipe("beyond/guided_alignment.sh", "toy", "softmax", "--dry-run", OUT=tmp_path / "out", LINKS="eflomal")
+    assert not (tmp_path / "out").exists()
+    assert "eflomal-align -s" in printed and "joined_links.py grow-diag-final-and" in printed
+    (training,) = [line for line in printed.splitlines() if " fairseq-train " in line]
+    assert "data-bin-align " in training and "--arch transformer_softmax_align_tiny " in training
+    assert training.count("--load-alignments") == 1 and "--alignment-lambda 0.05" in training
+
+
 LANGUAGE_MODEL = {"CONTEXT": "64", "TOKENS_PER_UPDATE": "500", "MAX_TOKENS": "250"}
 
 

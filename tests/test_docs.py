@@ -248,9 +248,9 @@ def test_every_subcommand_is_documented():
 
 
 def names_in_the_sources() -> Set[str]:
-    """Every string, variable and field of our models, tasks and attention, by which they define their flags."""
+    """Every string, variable and field of our models, criteria, tasks and attention, by which they define flags."""
     names: Set[str] = set()
-    for part in ("models", "tasks", "attention"):
+    for part in ("models", "criterions", "tasks", "attention"):
         for file in (ROOT / "fairseq_rela" / part).glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -43,7 +43,17 @@ CALLS: Dict[str, List[Call]] = {
         )
     ],
     "align": [Call(("dump",), ("dump",)), Call(("dump", "--out", "OUT"), ("dump",), "OUT")],
-    "aer": [Call(("gold", "gold2"), ("gold", "gold2"))],
+    "piece-links": [
+        Call(
+            ("gold", "--source", "text.de", "--target", "text.en", "--out", "OUT"),
+            ("gold", "text.de", "text.en"),
+            "OUT",
+        )
+    ],
+    "aer": [
+        Call(("gold", "gold2"), ("gold", "gold2")),
+        Call(("gold", "gold", "--target", "text.en"), ("gold", "text.en")),
+    ],
     "tag-transfer": [
         Call(("tagged", "text.en", "gold"), ("tagged", "text.en", "gold")),
         Call(("tagged", "--strip", "--out", "OUT"), ("tagged",), "OUT"),
@@ -71,7 +81,8 @@ CALLS: Dict[str, List[Call]] = {
     ],
 }
 EVERY = [(name, number) for name in COMMANDS for number in range(len(CALLS.get(name, [])))]
-SILENT = {("dump-export", 0), ("align", 1), ("tag-transfer", 1)}  # calls that print nothing when all is well
+# calls that print nothing when all is well
+SILENT = {("dump-export", 0), ("align", 1), ("piece-links", 0), ("tag-transfer", 1)}
 READING = [(name, number, file) for name, number in EVERY for file in CALLS[name][number].inputs]
 WRITING = [(name, number) for name, number in EVERY if CALLS[name][number].output]
 

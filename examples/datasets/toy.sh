@@ -11,6 +11,7 @@ VALID=("$toy"/valid.{src,tgt})
 TEST=("$toy"/test.{src,tgt})
 GOLD=("$toy"/test.{src,tgt})
 GOLD_LINKS=$toy/test.align
+TRAIN_LINKS=$toy/train.align
 NOISY=("$toy"/noisy.{src,tgt})
 NOISY_LABELS=$toy/noisy.labels
 TOKENIZED=yes

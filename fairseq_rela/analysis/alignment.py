@@ -31,6 +31,22 @@ def overlap(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> Overlap:
     return Overlap(*counts.tolist())
 
 
+def unlinked_overlap(
+    hypotheses: Iterable[Links], golds: Iterable[Gold], target_words: Iterable[int]
+) -> Tuple[int, int, int]:
+    """How many target words have no link in both, in the proposed links, and in the gold ones, over a corpus.
+
+    A word with a possible link is linked. `target_words` says how many words each sentence has.
+    """
+    both = proposed = wanted = 0
+    for links, gold, words in zip(hypotheses, golds, target_words):
+        every = set(range(words))
+        null = every - {target for _, target in links}
+        gold_null = every - {target for _, target in gold.possible | gold.sure}
+        both, proposed, wanted = both + len(null & gold_null), proposed + len(null), wanted + len(gold_null)
+    return both, proposed, wanted
+
+
 def alignment_error_rate(hypotheses: Iterable[Links], golds: Iterable[Gold]) -> float:
     """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over a corpus; 0 if there are no links at all."""
     counts = overlap(hypotheses, golds)

@@ -1,6 +1,7 @@
 """Word links in the Pharaoh format (`i-j`, from 0, source word first) from the cross attention in a dump.
 
-    fairseq-rela align DUMP > links.txt                                  # layer before the last, mean, shifted
+    fairseq-rela align DUMP > links.txt                                  # layer before the last, mean, shifted;
+                                                                         # the guided head, if the dump has one
     fairseq-rela align DUMP --layer 3 --head 5 --rows normal > links.txt
     fairseq-rela align DUMP --dev DEV_DUMP --dev-gold dev.talp --gold-base 1 > links.txt
     fairseq-rela align DUMP --reverse DUMP_OF_THE_OTHER_DIRECTION --symmetrize grow-diag > links.txt
@@ -30,6 +31,7 @@ from fairseq_rela.analysis.row_choice import (
 from fairseq_rela.analysis.symmetrization import METHODS
 from fairseq_rela.analysis.words import RULES
 from fairseq_rela.atomic import write_atomically
+from fairseq_rela.dump.info import GUIDED_LAYER
 from fairseq_rela.errors import InputError
 
 MOST_MISSING = 10_000_000  # sentences that are not in the dump
@@ -152,10 +154,17 @@ def _choices(args: argparse.Namespace, readers: List[DumpReader]) -> List[Choice
         return [forward, backward]
     if args.dev:
         return _choices_by_gold(args, readers)
-    every = [reader.info.kinds["cross"].layers for reader in readers]
-    default = [layers[max(len(layers) - 2, 0)] for layers in every]
-    chosen = [layer if args.layer is None else args.layer for layer in default]
-    return [Choice(layer, args.head, args.rows or "shifted") for layer in chosen]
+    return [_choice(args, reader) for reader in readers]
+
+
+def _choice(args: argparse.Namespace, reader: DumpReader) -> Choice:
+    """Where the flags say to read. Without any, the guided head of a dump that has one."""
+    guided = reader.info.options.get(GUIDED_LAYER)
+    if isinstance(guided, int) and args.layer is None and args.head is None and args.rows is None:
+        return Choice(guided, 0, "normal")
+    layers = reader.info.kinds["cross"].layers
+    layer = args.layer if args.layer is not None else layers[max(len(layers) - 2, 0)]
+    return Choice(layer, args.head, args.rows or "shifted")
 
 
 def _choices_by_gold(args: argparse.Namespace, readers: List[DumpReader]) -> List[Choice]:

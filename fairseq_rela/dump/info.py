@@ -12,6 +12,7 @@ from fairseq_rela.kinds import KINDS, check_kinds, keys_of, queries_of
 
 FORMAT = 1
 INFO_FILE = "dump.json"
+GUIDED_LAYER = "guided_layer"  # in `options`: the layer whose head 0 was trained to align, read with the whole target
 MOST_CHARACTERS = 1_000_000  # of dump.json; a real one has a few thousand
 
 

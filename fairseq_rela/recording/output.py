@@ -68,11 +68,13 @@ class AttentionOutput:
         source: Dictionary,
         target: Dictionary,
         layers: Optional[Sequence[int]] = None,
+        full_context: bool = False,
     ) -> None:
-        """`info` names the kinds to record; `layers` is as in `record_attention`; the dictionaries give the tokens."""
+        """`info` names the kinds to record; `layers` is as in `record_attention`; the dictionaries give the tokens.
+        With `full_context` the decoder sees the whole target."""
         self.model: Any = model
         self.info, self._layers, self._resume = info, layers, to.resume
-        self._source, self._target = source, target
+        self._source, self._target, self._full_context = source, target, full_context
         self._norms = any(row.norms for row in info.kinds.values())
         self._dump = DumpWriter(to.dump, info, to.shard, to.resume) if to.dump else None
         recorded = {kind: row.layers for kind, row in info.kinds.items()}
@@ -136,7 +138,11 @@ class AttentionOutput:
         recorder = record_attention(self.model, self.info.kinds, self._layers, self._norms)
         with torch.random.fork_rng(devices), recorder as recording:
             # The whole model without its last projection, which is as wide as the vocabulary.
-            self.model.extract_features(src_tokens=source, src_lengths=lengths, prev_output_tokens=previous)
+            if self._full_context:
+                encoded = self.model.encoder(source, src_lengths=lengths)
+                self.model.decoder.extract_features(previous, encoder_out=encoded, full_context_alignment=True)
+            else:
+                self.model.extract_features(src_tokens=source, src_lengths=lengths, prev_output_tokens=previous)
         return recording
 
     def _add_stats(

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from fairseq.tasks.translation import TranslationConfig
 from fairseq.utils import split_paths
@@ -66,6 +66,13 @@ class TranslationAttentionConfig(AttentionStatsConfig, TranslationConfig):
             "which depends on its value as well as on its weight"
         },
     )
+    attn_dump_full_context: bool = field(
+        default=False,
+        metadata={
+            "help": "record what the decoder attends to when it sees the whole target, as the guided head of an _align "
+            "architecture is trained; by default cross attention only"
+        },
+    )
     attn_dump_stats: Optional[str] = field(
         default=None,
         metadata={
@@ -106,6 +113,7 @@ def check_options(cfg: TranslationAttentionConfig) -> None:
     """InputError for flags that are wrong for every model."""
     wanted: Dict[str, Any] = {"--attn-dump-kinds": cfg.attn_dump_kinds, "--attn-dump-layers": cfg.attn_dump_layers}
     wanted.update({"--attn-dump-resume": cfg.attn_dump_resume, "--attn-dump-nbest": cfg.attn_dump_nbest != 1})
+    wanted.update({"--attn-dump-full-context": cfg.attn_dump_full_context})
     recording = bool(cfg.attn_dump or cfg.attn_dump_stats)
     for flag, given in wanted.items():
         if given and not recording:
@@ -116,11 +124,18 @@ def check_options(cfg: TranslationAttentionConfig) -> None:
         raise InputError(f"--attn-dump-nbest {cfg.attn_dump_nbest}: record at least 1 hypothesis")
     parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")
     check_kinds(parse_kinds(cfg.attn_dump_kinds) or (), "--attn-dump-kinds")
+    if cfg.attn_dump_full_context and "decoder" in recorded_kinds(cfg):
+        raise InputError("--attn-dump-full-context: the decoder's own attention then sees the future; record cross")
     if recording:
         _check_hypotheses(cfg)
         for to in destinations(cfg):
             _check_dump(to)
             _check_stats(to)
+
+
+def recorded_kinds(cfg: TranslationAttentionConfig) -> Sequence[str]:
+    """The kinds that the flags ask for; empty for all that the model has."""
+    return parse_kinds(cfg.attn_dump_kinds) or (("cross",) if cfg.attn_dump_full_context else ())
 
 
 def _check_hypotheses(cfg: TranslationAttentionConfig) -> None:

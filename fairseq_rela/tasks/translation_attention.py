@@ -23,8 +23,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_rela.dump.info import DumpInfo
-from fairseq_rela.dump.selection import parse_kinds, parse_layers
+from fairseq_rela.dump.info import GUIDED_LAYER, DumpInfo
+from fairseq_rela.dump.selection import parse_layers
 from fairseq_rela.errors import InputError
 from fairseq_rela.recording.attention_modules import describe, find_attention, select
 from fairseq_rela.recording.output import AttentionOutput, Pair
@@ -36,6 +36,7 @@ from fairseq_rela.tasks.dump_flags import (
     destination,
     destinations,
     ending_in_one_line,
+    recorded_kinds,
 )
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
 
     def _open(self, models) -> None:
         cfg, to = self.cfg, destination(self.cfg)
-        kinds, layers = parse_kinds(cfg.attn_dump_kinds), parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")
+        kinds, layers = recorded_kinds(cfg) or None, parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")
         paths = fairseq.utils.split_paths(cfg.path or "")
         outputs = []
         for number, model in enumerate(models):
@@ -214,10 +215,13 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
                 kinds=describe(select(find_attention(model), kinds, layers), model, cfg.attn_dump_norms),
                 checkpoint_sha256=sha256(paths[number]) if cfg.attn_dump and number < len(paths) else None,
                 fairseq_version=fairseq.__version__,
-                options=self._options(),
+                options={**self._options(), **self._full_context_options(model)},
             )
+            where = to.of_model(number, len(models))
             outputs.append(
-                AttentionOutput(model, info, to.of_model(number, len(models)), self.src_dict, self.tgt_dict, layers)
+                AttentionOutput(
+                    model, info, where, self.src_dict, self.tgt_dict, layers, full_context=cfg.attn_dump_full_context
+                )
             )
         self._outputs = outputs
         # fairseq does not tell a task about the end. For sentences typed in, it is the end of the program. For a data
@@ -238,6 +242,13 @@ class TranslationAttentionTask(AttentionStats, TranslationTask):
         if cfg.model_overrides != "{}":
             options["model_overrides"] = cfg.model_overrides
         return {**options, "attn_dump_nbest": cfg.attn_dump_nbest}
+
+    def _full_context_options(self, model: torch.nn.Module) -> Dict[str, Any]:
+        """That the whole target was in view, and where the model's guided head is, if it has one."""
+        if not self.cfg.attn_dump_full_context:
+            return {}
+        guided = getattr(model, "alignment_layer", None) if getattr(model, "alignment_heads", None) == 1 else None
+        return {"attn_dump_full_context": True, **({} if guided is None else {GUIDED_LAYER: guided})}
 
     def _search_options(self) -> Dict[str, Any]:
         options: Dict[str, Any] = {"beam": self._generation.beam}
