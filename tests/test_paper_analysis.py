@@ -149,13 +149,30 @@ def comma_dump(path, heads=8):
 
 
 def test_the_sentence_has_most_null_rows_in_heads_that_fire_after_a_comma(tmp_path):
-    from fairseq_rela.analysis.examples import example_sentence, null_rows_of_comma_heads
+    from fairseq_rela.analysis.examples import example_sentence, null_rows_of_firing_heads
     from fairseq_rela.analysis.reading import DumpReader
 
     assert example_sentence(DumpReader(comma_dump(tmp_path / "dump")), 2).id == 1
     assert example_sentence(DumpReader(write_dump(tmp_path / "short")), 1) is None  # all shorter than 6 tokens
     nulls = np.array([[1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 1, 0]]) > 0
-    assert null_rows_of_comma_heads(nulls, [1]) == 4 and null_rows_of_comma_heads(nulls, []) == 0
+    assert null_rows_of_firing_heads(nulls, [1]) == 4 and null_rows_of_firing_heads(nulls, []) == 0
+
+
+def test_with_tags_a_second_sentence_has_heads_that_fire_after_a_verb(tmp_path):
+    """By the comma it is the second sentence; by the verb, which is word 2 of the third alone, it is the third."""
+    from fairseq_rela.analysis.examples import example_sentence, verbs
+    from fairseq_rela.analysis.figures import default_heat_maps
+    from fairseq_rela.analysis.measurement import measurement
+    from fairseq_rela.analysis.reading import DumpReader
+    from fairseq_rela.analysis.tally import SentenceLines
+
+    reader = DumpReader(comma_dump(tmp_path / "dump"))
+    tags = [["X"] * 5, ["X"] * 5, ["X", "X", "VERB", "X", "X"]]
+    assert example_sentence(reader, 2, verbs(tags)).id == 2
+    assert example_sentence(reader, 2, verbs([["X"] * 5] * 3)) is None
+    choices = [tuple(choice) for choice in default_heat_maps(reader, measurement(reader), SentenceLines("tags", tags))]
+    assert choices[:4] == [(1, "cross", 2, head) for head in (0, 2, 3, 7)]
+    assert choices[-4:] == [(2, "cross", 2, head) for head in (0, 2, 3, 7)]
 
 
 @pytest.mark.parametrize("heads, shown", [(8, [0, 2, 3, 7]), (4, [0, 2, 3])])
