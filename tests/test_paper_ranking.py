@@ -220,3 +220,38 @@ def test_pieces_of_another_corpus_are_one_line(tmp_path):
         (tmp_path / f"train.{lang}").write_text("a b c d\n" * 3)
     said = ranking("select", stats, tmp_path / "train", "src", "tgt", tmp_path / "selected", fails=True)
     assert said.startswith("ranking.sh: ") and said.count("\n") == 1 and "were pairs left out" in said
+
+
+# --- noise in any text
+
+
+def test_noise_by_hand():
+    sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "examples/paper")]
+    import noise
+
+    class Half:
+        def random(self):
+            return 0.4
+
+    sources = [[f"s{n}"] for n in range(6)]
+    targets = [[f"t{n}", *"abcdefghi"] for n in range(5)] + [["single"]]
+    chosen = ["clean", "shuffled", "truncated", "inserted", "foreign", "truncated"]
+    made = noise.noisy(sources, targets, chosen, Half())
+    assert made[0] == targets[0] and made[1] == targets[0]
+    assert made[2] == ["t2", "a", "b", "c"]  # int(10 × (0.3 + 0.4 × 0.4)) = 4 words
+    assert made[3] == targets[3] + targets[2] and made[4] == ["s4"] and made[5] == ["single"]
+    assert noise.checked(targets, chosen, made) == [*chosen[:5], "clean"], "one word cannot be cut"
+
+
+def test_noise_is_put_into_half_of_the_pairs(tmp_path):
+    for lang in ("a", "b"):
+        (tmp_path / f"t.{lang}").write_text("".join(f"{lang}{n} x y z\n" for n in range(40)))
+    script, names = str(ROOT / "examples/paper/noise.py"), ("t.a", "t.b", "n.a", "n.b", "n.labels")
+    environment = {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT}", "PATH": "/usr/bin:/bin", "RECIPE": "ranking.sh"}
+    subprocess.run([sys.executable, script, *(str(tmp_path / name) for name in names)], env=environment, check=True)
+    found = (tmp_path / "n.labels").read_text().split()
+    counts = {label: found.count(label) for label in ("clean", "shuffled", "truncated", "inserted", "foreign")}
+    assert counts == {"clean": 20, "shuffled": 5, "truncated": 5, "inserted": 5, "foreign": 5}
+    assert (tmp_path / "n.a").read_text() == (tmp_path / "t.a").read_text()
+    pairs = zip(found, (tmp_path / "n.b").read_text().splitlines(), (tmp_path / "t.b").read_text().splitlines())
+    assert all((made == true) == (label == "clean") for label, made, true in pairs)

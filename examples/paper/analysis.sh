@@ -7,7 +7,7 @@
 # HEATMAPS="3:cross:-1:mean 3:cross:5:2" draws these (sentence:kind:layer:head) instead of the default ones.
 # LEVEL=word, the default, merges pieces to words first, as the paper does; LEVEL=subword does not.
 # The report is OUT/paper/analysis-word/report.html, its numbers as tables in OUT/paper/analysis-word.txt. Another level,
-# and a choice of seeds, attentions or heat maps, has a report of its own: none replaces another's.
+# and a choice of seeds, attentions or heat maps, has a report of its own: none replaces another's. REPORT=DIR is another place.
 # All is measured on the test set, AER on the sentences with gold alignments, in one report. hansards_en_fr and toy have
 # gold alignments; for wmt14_en_de give GOLD_DIR (see datasets/wmt14_en_de.sh).
 set -euo pipefail
@@ -28,7 +28,7 @@ read -ra attentions <<< "${ATTENTIONS:-$usual}"
 rows train.sh generate.sh analyze.sh -- "${attentions[@]}"
 
 choice=$(suffix "=${attentions[*]}=$usual" "seeds=$SEEDS=1 2 3")
-report=$paper/analysis-$LEVEL$choice${HEATMAPS:+.maps}
+report=${REPORT:-$paper/analysis-$LEVEL$choice${HEATMAPS:+.maps}}
 dumps=() shuffled=() aligned=() labels=() heatmaps=()
 for attention in "${attentions[@]}"; do
   labels+=("$attention=$attention")
