@@ -126,8 +126,8 @@ def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
 def initialise_norms(model: nn.Module, rms: Dict[str, float]) -> None:
     """Make the normalised heads as large as those of softmax: gates at 0, which halves every head, and gains to match.
 
-    The paper's random gate would remove whole dimensions here, because it is multiplied by the heads of a trained
-    model, which are large.
+    A random gate, with which training from scratch starts, would remove whole dimensions here, because it is multiplied
+    by the heads of a trained model, which are large.
     """
     for place, module in model.named_modules():
         norm = module.norm if isinstance(module, RelaMultiheadAttention) else None

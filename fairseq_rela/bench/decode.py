@@ -1,7 +1,7 @@
-"""Decoding: beam search by a newly initialised model, against stock fairseq's `transformer` (paper, Table 2, Figure 2).
+"""Decoding: beam search by a newly initialised model, against stock fairseq's `transformer`.
 
 One sentence of each of --lengths source tokens; every model writes exactly --output-length tokens. `limit` is the
-stock model without attention. Figure 2: --lengths 10 20 40 80 160 320 --plot figure2.png
+stock model without attention. Speed by length: --lengths 10 20 40 80 160 320 --plot speed.png
 """
 
 import argparse
@@ -66,7 +66,7 @@ def notes(args: argparse.Namespace, found: List[Result]) -> List[str]:
 
 
 def draw(args: argparse.Namespace) -> Callable:
-    """The paper's Figure 2: tokens per second by source length, one line per model."""
+    """Tokens per second by source length, one line per model. The paper's Figure 2 is the speed relative to softmax."""
 
     def lines(axes, found: List[Result]) -> None:
         speeds: Dict[str, List[Tuple[int, float]]] = {}
