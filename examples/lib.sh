@@ -51,6 +51,7 @@ load_dataset() {
   . "$examples/settings.sh"
   case ${KEEP#-} in '' | *[!0-9]*) die "KEEP=$KEEP is not a whole number" ;; esac
   out=$OUT text=$OUT/text pieces=$OUT/pieces langs=("$SOURCE" "$TARGET")
+  paper=$out/paper${TAG:+.$TAG}${AT:+.at$AT}  # tables and reports of these runs
   # analyze.sh studies the test set, and word alignment on the sentences with gold links: `gold_set` is '' where there are
   # none, and `test` where they are the test set. Gold links that were given once are kept in text/.
   gold_set='' gold_flags=()
@@ -90,13 +91,14 @@ architecture() {
   esac
 }
 run_directory() { echo "$out/$1${TAG:+.$TAG}.seed$2"; }  # ARCHITECTURE SEED
+results_directory() { echo "$(run_directory "$1" "$2")${AT:+/at$AT}"; }  # of the same run: its translation and analyses
 
 # Sets run_dir, where the training is, and results_dir, where its translation and analyses are.
 find_run() {
   [ -n "$arch" ] || die "no ARCH; give an architecture as transformer_rela_g_tiny, or an attention as rela_g"
   arch=$(architecture "$arch")
   run_dir=$(run_directory "$arch" "$SEED")
-  results_dir=$run_dir${AT:+/at$AT}
+  results_dir=$(results_directory "$arch" "$SEED")
   title="$arch, seed $SEED${AT:+, update $AT}"
 }
 

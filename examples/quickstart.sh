@@ -96,7 +96,8 @@ say "dump the attention, analyse it with the gold alignments, and detect noise w
 both analyze
 
 say "one report of both models"
-ATTENTIONS="${attentions[*]}" SEEDS=${SEED:-1} bash "$root/examples/paper/analysis.sh" toy > "$OUT/logs/report.log" 2>&1 ||
+ATTENTIONS="${attentions[*]}" SEEDS=${SEED:-1} LEVEL=subword REPORT=$OUT/paper/analysis \
+  bash "$root/examples/paper/analysis.sh" toy > "$OUT/logs/report.log" 2>&1 ||
   failed "$OUT/logs/report.log" "paper/analysis.sh toy"
 
 runs=()

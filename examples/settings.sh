@@ -1,16 +1,17 @@
 # shellcheck shell=bash disable=SC2034
 # Every setting of the recipes with its default. A variable of the environment comes first, then datasets/DATASET.sh,
-# then what stands here. The defaults reproduce the paper's base model. Each says where it comes from:
+# then what stands here. The defaults are those of the paper's base model where it gives them. Each says where it is from:
 #   paper          Section 5, "Settings" and "Model Configuration"
 #   authors' code  github.com/bzhangGo/zero; the paper does not say
 #   ours           neither of them
 
 # --- text
-PIECES=${PIECES:-32000}            # ours: 32,000 sentencepiece BPE pieces for both languages. The paper has 32K BPE merges
-                                   # (subword-nmt), which give a different vocabulary of a similar size.
+PIECES=${PIECES:-32000}            # ours: 32,000 sentencepiece BPE pieces for both languages. The paper has 32K BPE merges,
+                                   # which give a different vocabulary of a similar size.
 COVERAGE=${COVERAGE:-1.0}          # ours: share of the characters that get a piece
 EMBEDDINGS=${EMBEDDINGS:-decoder}  # authors' code: the decoder's input and output share embeddings; or all
-MAX_PIECES=${MAX_PIECES:-256}      # ours: pairs with a side of more pieces are left out of the training data
+MAX_PIECES=${MAX_PIECES:-256}      # authors' code (max_len=256). Ours: pairs with a longer side are left out of the
+                                   # training data
 SAMPLE=${SAMPLE:-}                 # draw "TRAIN VALID TEST" pairs at random
 MIN_WORDS=${MIN_WORDS:-1} MAX_WORDS=${MAX_WORDS:-} MAX_RATIO=${MAX_RATIO:-}  # which pairs to train on
 EXTRA_TRAIN=${EXTRA_TRAIN:-}       # PREFIX of more text to train on: PREFIX.en and PREFIX.de
@@ -27,7 +28,7 @@ NORM=${NORM:-post}                 # authors' code: layer norm after each sublay
 LR=${LR:-0.0007}                   # paper: the schedule of Vaswani et al. (2017); 512^-0.5 × 4000^-0.5 at its peak
 WARMUP=${WARMUP:-4000}             # paper
 UPDATES=${UPDATES:-300000}         # authors' code
-DROPOUT=${DROPOUT:-0.1}            # paper: residual connections
+DROPOUT=${DROPOUT:-0.1}            # paper: residual connections; in fairseq, and in the authors' code, embeddings, too
 ATTENTION_DROPOUT=${ATTENTION_DROPOUT:-0.1}          # paper: attention weights
 WEIGHT_DECAY=${WEIGHT_DECAY:-0.0}                    # authors' code
 TOKENS_PER_UPDATE=${TOKENS_PER_UPDATE:-25000}        # paper: about 25K target tokens. fairseq's --max-tokens counts the

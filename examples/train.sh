@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Train a model with the paper's settings, or with the data set's own where it is small.
+# Train a model with the paper's settings as far as it gives them (settings.sh says which), or with the data set's own
+# where it is small.
 #   bash examples/train.sh DATASET ARCH [--dry-run] [fairseq-train's flags]
 # ARCH is an architecture (transformer_rela_g_tiny), or an attention (rela_g) in the data set's size.
 #

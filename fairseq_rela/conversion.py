@@ -130,8 +130,9 @@ def heads_rms(softmax: nn.Module, *vocabulary: int) -> Dict[str, float]:
 def initialise_norms(model: nn.Module, rms: Dict[str, float]) -> None:
     """Initialise the norms so that the normalised heads are as large as those of softmax.
 
-    The gates start at 0, which halves every head, and the gains make up for it. The paper's random gates would switch
-    whole dimensions off here, because they are multiplied by the heads of a trained model, which are large.
+    The gates start at 0, which halves every head, and the gains make up for it. A random gate, with which training from
+    scratch starts, would remove whole dimensions here, because it is multiplied by the heads of a trained model, which
+    are large.
     """
     for place, module in model.named_modules():
         norm = module.norm if isinstance(module, RelaMultiheadAttention) else None

@@ -202,12 +202,13 @@ def test_selection_is_written_and_used(tmp_path, dumps, capsys):
     chosen = json.loads((out / "selection.json").read_text())
     assert chosen["terms"][0]["measure"] in ("null", "mass")
     assert chosen["steps"][0]["auroc"] == 1.0
-    (tmp_path / "text.a").write_text("1\n2\n3\n4\n")
-    (tmp_path / "text.b").write_text("1\n2\n3\n4\n")
+    records = list(AttentionDump(dumps[1]))
+    (tmp_path / "text.a").write_text("".join(" ".join(r.source[:-1]) + "\n" for r in records))
+    (tmp_path / "text.b").write_text("".join(" ".join(r.target[:-1]) + "\n" for r in records))
     split_options = ["--source", str(tmp_path / "text.a"), "--target", str(tmp_path / "text.b"), "--keep", "0.5"]
     selected = ["--selection", str(out / "selection.json"), "--out", str(tmp_path / "out")]
     assert main(["filter", dumps[1], *split_options, *selected]) == 0
-    assert len((tmp_path / "out" / "kept.a").read_text().split()) == 2
+    assert (tmp_path / "out" / "kept.a").read_text().count("\n") == 2
     (out / "selection.json").write_text("{}")
     assert main(["filter", dumps[1], *split_options, *selected]) == 1
     assert "not written by filter --select" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """The paper's analyses: the word level, the layer attention's null rate, and gold sentences in the same report."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from fairseq_rela.analysis.levels import at_word_level
 from fairseq_rela.analysis.words import merged
 from fairseq_rela.cli import main
 from fairseq_rela.dump.reader import AttentionDump
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def analyzed(out, *arguments):
@@ -149,13 +153,30 @@ def comma_dump(path, heads=8):
 
 
 def test_the_sentence_has_most_null_rows_in_heads_that_fire_after_a_comma(tmp_path):
-    from fairseq_rela.analysis.examples import example_sentence, null_rows_of_comma_heads
+    from fairseq_rela.analysis.examples import example_sentence, null_rows_of_firing_heads
     from fairseq_rela.analysis.reading import DumpReader
 
     assert example_sentence(DumpReader(comma_dump(tmp_path / "dump")), 2).id == 1
     assert example_sentence(DumpReader(write_dump(tmp_path / "short")), 1) is None  # all shorter than 6 tokens
     nulls = np.array([[1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 1, 0]]) > 0
-    assert null_rows_of_comma_heads(nulls, [1]) == 4 and null_rows_of_comma_heads(nulls, []) == 0
+    assert null_rows_of_firing_heads(nulls, [1]) == 4 and null_rows_of_firing_heads(nulls, []) == 0
+
+
+def test_with_tags_a_second_sentence_has_heads_that_fire_after_a_verb(tmp_path):
+    """By the comma it is the second sentence; by the verb, which is word 2 of the third alone, it is the third."""
+    from fairseq_rela.analysis.examples import example_sentence, verbs
+    from fairseq_rela.analysis.figures import default_heat_maps
+    from fairseq_rela.analysis.measurement import measurement
+    from fairseq_rela.analysis.reading import DumpReader
+    from fairseq_rela.analysis.tally import SentenceLines
+
+    reader = DumpReader(comma_dump(tmp_path / "dump"))
+    tags = [["X"] * 5, ["X"] * 5, ["X", "X", "VERB", "X", "X"]]
+    assert example_sentence(reader, 2, verbs(tags)).id == 2
+    assert example_sentence(reader, 2, verbs([["X"] * 5] * 3)) is None
+    choices = [tuple(choice) for choice in default_heat_maps(reader, measurement(reader), SentenceLines("tags", tags))]
+    assert choices[:4] == [(1, "cross", 2, head) for head in (0, 2, 3, 7)]
+    assert choices[-4:] == [(2, "cross", 2, head) for head in (0, 2, 3, 7)]
 
 
 @pytest.mark.parametrize("heads, shown", [(8, [0, 2, 3, 7]), (4, [0, 2, 3])])
@@ -167,3 +188,36 @@ def test_the_papers_layer_and_heads_come_first(tmp_path, heads, shown):
     reader = DumpReader(comma_dump(tmp_path / "dump", heads))
     choices = default_heat_maps(reader, measurement(reader))
     assert [tuple(choice) for choice in choices[: len(shown)]] == [(1, "cross", 2, head) for head in shown]
+
+
+# --- the tables of the paper's script
+
+
+def test_tables_5_and_6_and_the_figures_as_text(tmp_path):
+    sys.path[:0] = [str(ROOT / "examples/paper")]
+    import analysis_tables
+
+    dumps = [f"{name}={write_dump(tmp_path / name, attention=name)}" for name in ("softmax", "rela_g")]
+    (tmp_path / "links").write_text("0-0\n" * 4)
+    content = analyzed(tmp_path / "out", *dumps, "--gold", tmp_path / "links", "--level", "word")
+    rows = [line.split("\t") for line in analysis_tables.tables(content)]
+    found = {row[0]: row[1:] for row in rows}
+    rela = content["models"]["rela_g"]
+    assert found["softmax encoder"][-1] == f"{np.mean(content['models']['softmax']['null_rate_layer']['encoder']):.1f}"
+    assert found["Figure 3: sparsity rate, %"] == ["layer 0", "layer 1", "mean"]
+    error = rela["alignment"]["shifted"]
+    assert found["rela_g shifted, best head (solid)"] == [f"{100 * value:.1f}" for value in error["best_head"]]
+    assert found["rela_g shifted, layer attention (dashed)"] == [f"{100 * value:.1f}" for value in error["layer"]]
+    start = rows.index(next(row for row in rows if row[0] == "Table 5: AER, %"))
+    assert rows[start + 1][5:] == ["75.95", "67.51", "79.38", "54.31"]
+    assert rows[start + 2][0] == "rela_g" and rows[start + 2][4] == f"{100 * error['AoH']:.2f}"
+    assert rows[start + 2][5:] == ["64.46", "61.64", "59.24", "52.41"]
+    last = rows[rows.index(next(row for row in rows if row[0] == "Table 6: head diversity")) + 1 :]
+    assert [(row[0], row[4:]) for row in last[:5]] == [
+        ("softmax", ["0.56", "0.31", "0.45"]),
+        ("rela_g (τ = 1)", ["1.26", "0.81", "0.78"]),
+        ("rela_g (τ = 0.5)", ["0.97", "0.65", "0.69"]),
+        ("rela_g (τ = 0.25)", ["0.92", "0.65", "0.71"]),
+        ("rela_g (τ = 0.1)", ["0.92", "0.66", "0.72"]),
+    ]
+    assert last[1][1:4] == [f"{np.mean(rela['diversity_tau'][kind]['1']):.2f}" for kind in analysis_tables.KINDS]

@@ -1,5 +1,6 @@
 """Null rates after parts of speech and commas (Section 5.2): the user's tags, marked and tabled."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,17 @@ def test_a_head_that_fires_after_commas_only(tmp_path):
         ["VERB", "0"],
         [",", "6", "0.0%", "layer 0 head 1", "0.0%", "75.0%"],
     ]
+
+
+def test_tags_of_the_embedded_corpus_come_from_its_grammar(tmp_path):
+    from fairseq_rela.corpus.lexicon import Lexicon
+
+    assert main(["toy-corpus", str(tmp_path / "toy"), "--train", "5", "--valid", "1", "--test", "1"]) in (None, 0)
+    options = json.loads((tmp_path / "toy/corpus.json").read_text())["options"]
+    words = Lexicon(options["lexicon"], options["seed"]).words
+    verb, say, noun = (words[name][3].target for name in ("V", "SAY", "N"))
+    text = f"tha {noun} {verb}idum , ath wek{verb} {say}esk .\n\n"
+    command = [sys.executable, str(ROOT / "examples/paper/toy_tags.py"), str(tmp_path / "toy")]
+    environment = {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=True)
+    assert done.stdout == "X X VERB PUNCT X VERB VERB PUNCT\n\n"

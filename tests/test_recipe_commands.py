@@ -129,7 +129,7 @@ def test_table_1_has_13_rows(recipe, tmp_path):
     names = """softmax sparsemax entmax15 relu relu_rmsnorm rela_i rela_g rela_g_layernorm rela_g_gelu rela_g_leaky_relu
         rela_g_encoder_only rela_g_decoder_only rela_g_cross_only""".split()
     assert actual == [(name, "2") for name in names]
-    assert printed.splitlines()[-1].endswith(f"> {tmp_path}/paper/table1.tsv")
+    assert printed.splitlines()[-1].endswith(f"> {tmp_path}/paper/table1.seeds2.tsv")
     assert list(tmp_path.iterdir()) == []
     said = recipe("paper/table1.sh", "wmt14_en_de", "--dry-run", fails=True, OUT=tmp_path, ROWS="7 14")
     assert said == "table1.sh: ROWS: there is no row 14; give numbers from 1 to 13\n"

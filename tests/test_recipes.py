@@ -151,7 +151,7 @@ def test_other_settings_are_kept_apart(done, recipe):
 def test_a_table_says_which_row_failed(done, recipe, path):
     out, _, variables, _ = done("multi30k_en_de")
     printed = recipe("paper/table3.sh", "multi30k_en_de", *TINY, **{**variables, "ATTENTIONS": "nonsense rela_g"})
-    table = [row.split("\t") for row in lines(out / "paper/table3.tsv")]
+    table = [row.split("\t") for row in lines(out / "paper/table3.nonsense+rela_g.tsv")]
     assert [row[0] for row in table] == ["", "nonsense", "rela_g"]
     assert table[0][1] == "BLEU" and set(table[1][1:]) == {"-"} and re.fullmatch(r"\d+\.\d", table[2][1])
     assert "\t".join(table[2]) in printed
@@ -160,8 +160,8 @@ def test_a_table_says_which_row_failed(done, recipe, path):
 def test_models_side_by_side(done, recipe):
     out, _, variables, _ = done("hansards_en_fr")
     recipe("paper/analysis.sh", "hansards_en_fr", *TINY, **{**variables, "ATTENTIONS": "rela_g", "SEEDS": "1"})
-    assert (out / "paper/analysis/report.html").exists()
-    heading, row = (row.split("\t") for row in lines(out / "paper/analysis.tsv"))
+    assert (out / "paper/analysis-word.rela_g.seeds1/report.html").exists()
+    heading, row = (row.split("\t") for row in lines(out / "paper/analysis.rela_g.seeds1.tsv"))
     assert row[0] == "rela_g" and {"tokenised BLEU", "AoL shifted", "AUROC"} < set(heading)
 
 

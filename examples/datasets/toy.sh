@@ -15,6 +15,7 @@ TRAIN_LINKS=$toy/train.align
 NOISY=("$toy"/noisy.{src,tgt})
 NOISY_LABELS=$toy/noisy.labels
 TOKENIZED=yes
+TAGGER=${TAGGER:-python $examples/paper/toy_tags.py $toy}  # of paper/tags.sh
 
 PIECES=${PIECES:-1500} EMBEDDINGS=${EMBEDDINGS:-all} SIZE=${SIZE:-tiny}
 LR=${LR:-0.003} WARMUP=${WARMUP:-300} NORM=${NORM:-pre} UPDATES=${UPDATES:-3600}

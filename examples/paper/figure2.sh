@@ -17,6 +17,6 @@ find_environment
 find_bench_device
 trained_models
 measure_decoding
-step --stdout "$out/paper/figure2.tsv" -- env "PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}" \
-  python "$examples/paper/speed_tables.py" figure2 "$out/paper/decoding.json" "$out/paper/figure2.png"
-[ "$dry_run" ] || cat "$out/paper/figure2.tsv"
+step --stdout "$paper/figure2$choice.tsv" -- env "PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}" \
+  python "$examples/paper/speed_tables.py" figure2 "$paper/$decoding.json" "$paper/figure2$choice.png"
+[ "$dry_run" ] || cat "$paper/figure2$choice.tsv"

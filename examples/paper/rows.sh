@@ -20,16 +20,27 @@ rows() {
   done
 }
 
-# joined ATTENTION: the run directories of all its seeds, separated by commas.
+# joined ATTENTION: the result directories of all its seeds, separated by commas.
 joined() {
   local seed runs=
-  for seed in $SEEDS; do runs+=,$(run_directory "$(architecture "$1")" "$seed"); done
+  for seed in $SEEDS; do runs+=,$(results_directory "$(architecture "$1")" "$seed"); done
   echo "${runs#,}"
 }
 
-# table NAME LABEL=ATTENTION…: the scores of the runs there are, kept in OUT/paper/NAME.tsv.
+# suffix NAME=VALUE=DEFAULT…: '' where all values are the defaults, else the others, for the name of a file. So a run with
+# other settings never replaces what an earlier one has measured.
+suffix() {
+  local word name value text=
+  for word in "$@"; do
+    name=${word%%=*} value=${word#*=}
+    [ "${value%=*}" = "${value##*=}" ] || text+=.$name${value%=*}
+  done
+  echo "${text// /+}"
+}
+
+# table NAME LABEL=ATTENTION…: the scores of the runs there are, kept in PAPER/NAME.tsv.
 table() {
-  local file=$out/paper/$1.tsv row labels=(); shift
+  local file=$paper/$1.tsv row labels=(); shift
   for row in "$@"; do labels+=("${row%=*}=$(joined "${row##*=}")"); done
   step --stdout "$file" -- python "$examples/table.py" runs "${labels[@]}"
   [ "$dry_run" ] || cat "$file"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The paper's Table 2 (parameters, speed of training and of decoding), Table 4 (operations of attention alone) and
-# Figure 2 (decoding by length), with models of the data set's size and vocabulary.
+# What the paper's Table 2 (parameters, speed), Table 4 (operations of attention alone) and Figure 2 (decoding by length) are
+# about, beside stock fairseq, with models of the data set's size and vocabulary. The paper's own protocol, with trained
+# models and softmax as 1.00×, is in table2.sh, table4.sh and figure2.sh.
 #   bash examples/paper/speed.sh DATASET [--dry-run]
 # Nothing is trained: models are newly initialised. What is compared is measured in turn.
 # Variables: DEVICES, REPEATS (5), LENGTHS of the sentences (25 512), FIGURE_LENGTHS (10 20 40 80 160 320),

@@ -1,4 +1,4 @@
-"""Confidence through attention (Rikters and Fishel, 2017), the baselines that the paper names for its quality score.
+"""Confidence through attention (Rikters and Fishel, 2017), which the paper names beside its own measure of quality.
 
 From one matrix α of T target and S source tokens, each row of which sums to 1:
 

@@ -100,10 +100,13 @@ def check_heat_maps(choices: List[HeatMapChoice], dumps: NamedDumps) -> None:
             runs[0].dump.find(choice.sentence)
 
 
-def default_heat_maps(reader: DumpReader, metrics: RunMetrics) -> List[HeatMapChoice]:
+def default_heat_maps(
+    reader: DumpReader, metrics: RunMetrics, tags: Optional[SentenceLines] = None
+) -> List[HeatMapChoice]:
     """Figures 7 to 9: heads 0, 2, 3 and 7 of the third cross-attention layer, where there are so many, in a sentence
     with many null rows in heads that fire after a comma (see `examples`), or else in a short one. Then in the same
-    sentence the head whose nulls tell most, the best aligner, and the last layer's mean."""
+    sentence the head whose nulls tell most, the best aligner, and the last layer's mean. With tags, last the paper's
+    heads in a sentence with many null rows in heads that fire after a verb."""
     kind = "cross" if "cross" in reader.info.kinds else next(iter(reader.info.kinds))
     layers = reader.info.kinds[kind].layers
     third = min(examples.THIRD_LAYER, len(layers) - 1)
@@ -115,7 +118,12 @@ def default_heat_maps(reader: DumpReader, metrics: RunMetrics) -> List[HeatMapCh
     example = examples.example_sentence(reader, third) if kind == "cross" else None
     sentence = (example or _short_sentence(reader)).id
     choices = [HeatMapChoice(sentence, kind, layers[layer], head) for layer, head in dict.fromkeys(heads)]
-    return [*choices, HeatMapChoice(sentence, kind, layers[-1], None)]
+    choices.append(HeatMapChoice(sentence, kind, layers[-1], None))
+    verbal = examples.example_sentence(reader, third, examples.verbs(tags.values)) if tags and kind == "cross" else None
+    if verbal:
+        shown = examples.paper_heads(reader.info.kinds[kind].heads)
+        choices += [HeatMapChoice(verbal.id, kind, layers[third], head) for head in shown]
+    return list(dict.fromkeys(choices))
 
 
 def _short_sentence(reader: DumpReader) -> Record:

@@ -7,16 +7,16 @@ Here only the null rates are parsed. The other columns are only checked for char
 from array import array
 from itertools import chain
 from operator import itemgetter
-from typing import Iterator, List, NamedTuple, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from fairseq_rela.analysis.lines import text_lines
+from fairseq_rela.dump.pair_text import CHECKSUM_BITS
 from fairseq_rela.dump.segment import MOST_ID
-from fairseq_rela.dump.statistics import PARTIAL, check_columns, read_stats
+from fairseq_rela.dump.statistics import CHECKSUM, KEYS, PARTIAL, check_columns, read_stats
 from fairseq_rela.errors import InputError
 
-_KEYS = ("id", "rank", "source_length", "target_length")
 _IN_NUMBERS = b"0123456789.eE+-\t\n"
 _BLOCK_BYTES = 1 << 20
 _MOST_PAIRS = MOST_ID + 1  # a larger id is a mistake
@@ -29,6 +29,7 @@ class StatsBlock(NamedTuple):
     lengths: np.ndarray  # (n, 2): source, target
     null: np.ndarray  # (n, L): null rates of cross attention
     lines: np.ndarray  # (n,) their numbers, from 1
+    checksums: Optional[np.ndarray]  # (n,) uint32, which text each pair is; None in files of version 0.1.0
 
 
 def cross_layers(path: str) -> Tuple[int, ...]:
@@ -51,7 +52,7 @@ def _null_columns(header: List[str]) -> List[str]:
 def stats_blocks(path: str) -> Iterator[StatsBlock]:
     """The file in blocks. InputError names the wrong line. A pair that occurs twice is not noticed here."""
     header = _header(path)
-    names = [*_KEYS, *_null_columns(header)]
+    names = [*KEYS, *(name for name in header if name == CHECKSUM), *_null_columns(header)]
     wanted = itemgetter(*(header.index(name) for name in names))
     with open(path, "rb") as file:
         file.readline()
@@ -95,17 +96,25 @@ def _explain(path: str) -> None:
 
 def _block(path: str, numbers: np.ndarray, names: List[str], first: int) -> StatsBlock:
     lines = np.arange(first, first + len(numbers))
-    rates = numbers[:, len(_KEYS) :]
-    wrong = ~((rates >= 0) & (rates <= 1))
+    keys, others = numbers[:, : len(KEYS)], numbers[:, len(KEYS) :]
+    _check_whole(path, keys, names, lines, _MOST_PAIRS)
+    checksums = None
+    if CHECKSUM in names:
+        _check_whole(path, others[:, :1], [CHECKSUM], lines, 1 << CHECKSUM_BITS)
+        checksums, others = others[:, 0].astype(np.uint32), others[:, 1:]
+    wrong = ~((others >= 0) & (others <= 1))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        name, value = names[len(_KEYS) + column], rates[row, column]
+        name, value = names[column - others.shape[1]], others[row, column]
         raise InputError(f"{path}, line {lines[row]}: {name} is {value:g}; a null rate is between 0 and 1")
-    keys = numbers[:, : len(_KEYS)]
-    wrong = ~((keys >= 0) & (keys < _MOST_PAIRS) & (keys == np.floor(keys)))
+    best = keys[:, 1] == 0
+    ids, lengths = keys[best, 0].astype(np.int64), keys[best, 2:].astype(np.int64)
+    return StatsBlock(ids, lengths, others[best], lines[best], None if checksums is None else checksums[best])
+
+
+def _check_whole(path: str, values: np.ndarray, names: List[str], lines: np.ndarray, end: int) -> None:
+    """InputError unless all are whole numbers from 0 to before `end`."""
+    wrong = ~((values >= 0) & (values < end) & (values == np.floor(values)))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        raise InputError(f"{path}, line {lines[row]}: {names[column]} cannot be {keys[row, column]:g}")
-    best = keys[:, 1] == 0
-    ids = keys[best, 0].astype(np.int64)
-    return StatsBlock(ids, keys[best, 2:].astype(np.int64), rates[best], lines[best])
+        raise InputError(f"{path}, line {lines[row]}: {names[column]} cannot be {values[row, column]:g}")

@@ -64,7 +64,7 @@ class HeadRMSNorm(nn.Module):
     """z_h / √(mean(z_h²) + 1) ⊙ g for each head h by itself (ours; the paper's RMSNorm spans all heads).
 
     Under a norm that spans all heads, a head with few large weights is drowned by a head with many: it has little of
-    the sum of squares. Here each head has its own. With an epsilon of 1 instead of 1e-8, a head whose weights are nearly
+    the sum of squares. Here each head has its own. The epsilon is 1 instead of 1e-8, so a head whose weights are nearly
     0 gives nearly nothing. A small epsilon would blow it up to full size.
     """
 

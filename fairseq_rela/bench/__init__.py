@@ -1,1 +1,1 @@
-"""Speed and memory against stock fairseq and the entmax package (paper, Table 2, Table 4 and Figure 2)."""
+"""Speed and memory against stock fairseq and the entmax package (compare the paper's Table 2 and Figure 2)."""

@@ -1,7 +1,8 @@
-"""Decoding: beam search by a newly initialised model, against stock fairseq's `transformer` (paper, Table 2, Figure 2).
+"""Decoding: beam search by a newly initialised model, against stock fairseq's `transformer`.
 
 The input is one sentence for each of --lengths. Every model writes exactly --output-length tokens. `limit` is the stock
-model without attention. For Figure 2, give --lengths 10 20 40 80 160 320 --plot figure2.png.
+model without attention. For speed by length, give
+--lengths 10 20 40 80 160 320 --plot speed.png.
 """
 
 import argparse
@@ -66,7 +67,7 @@ def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
 
 
 def draw(args: argparse.Namespace) -> Callable:
-    """The paper's Figure 2: tokens per second by source length, one line per model."""
+    """Tokens per second by source length, one line per model. The paper's Figure 2 is the speed relative to softmax."""
 
     def lines(axes, measured: List[Result]) -> None:
         speeds: Dict[str, List[Tuple[int, float]]] = {}

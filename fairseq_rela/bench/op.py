@@ -182,7 +182,8 @@ def steps(args: argparse.Namespace) -> int:
 
 def notes(args: argparse.Namespace, measured: List[Result]) -> List[str]:
     """The number of operations of a forward pass, with the time that was measured for it."""
-    lines = ["operations of one forward pass, millions (our count from the equations; Table 4 is the paper's)"]
+    lines = ["op/T… is attention without its norm and gate; op/norm is the norm and the gate by themselves"]
+    lines.append("operations of one forward pass, millions (our count from the equations; Table 4 is the paper's)")
     for length in args.lengths:
         heads = max(1, args.rows // (HEADS * length)) * HEADS
         products = 4 * length * length * args.width

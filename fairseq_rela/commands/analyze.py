@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
         }
         signature = measurement_signature(args, dumps, aligned)
         _write_metrics(models, signature, os.path.join(directory, "metrics.json"))
-        figures = [] if args.no_figures else _figures(models, dumps, args.heatmap, own_gold, directory)
+        figures = [] if args.no_figures else _figures(models, dumps, args.heatmap, own_gold, tags, directory)
         write_report(models, signature, figures, dumps, own_gold, args.sentences, directory)
     print(f"{len(models)} model{'s' if len(models) > 1 else ''}: {os.path.join(args.out, 'report.html')}")
     print(signature)
@@ -195,8 +195,9 @@ def _figures(
     dumps: NamedDumps,
     chosen: List[HeatMapChoice],
     gold: Optional[SentenceLines],
+    tags: Optional[SentenceLines],
     directory: str,
 ) -> List[FigureFile]:
     """All figures: the lines, and the heat maps that were chosen or else the default ones."""
-    choices = {name: chosen or default_heat_maps(runs[0], models[name].first) for name, runs in dumps.items()}
+    choices = {name: chosen or default_heat_maps(runs[0], models[name].first, tags) for name, runs in dumps.items()}
     return line_figures(models, directory) + heat_maps(dumps, choices, gold, directory)

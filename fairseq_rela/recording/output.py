@@ -14,6 +14,7 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor, nn
 
 from fairseq_rela.dump.info import DumpInfo
+from fairseq_rela.dump.pair_text import pair_checksum
 from fairseq_rela.dump.statistics import StatsWriter
 from fairseq_rela.dump.writer import DumpWriter
 from fairseq_rela.kinds import is_causal, keys_of, queries_of
@@ -78,7 +79,7 @@ class AttentionOutput:
         self._norms = any(row.norms for row in info.kinds.values())
         self._dump = DumpWriter(to.dump, info, to.shard, to.resume) if to.dump else None
         recorded = {kind: row.layers for kind, row in info.kinds.items()}
-        self._stats = StatsWriter(to.stats, recorded, to.resume) if to.stats else None
+        self._stats = StatsWriter(to.stats, recorded, to.resume, checksums=True) if to.stats else None
         # the hypotheses that the run before recorded, if this run resumes it
         self.earlier = RecordedHypotheses(to.dump, source, target) if to.dump and to.resume else None
 
@@ -118,17 +119,19 @@ class AttentionOutput:
         # Row t predicts token t, so its input is the token before.
         previous = collate_tokens(targets, pad, eos, left_pad=False, move_eos_to_beginning=True)  # (B, T)
         recording = self._teacher_forced(source, previous)
+        rows, produced = source.tolist(), collate_tokens(targets, pad).tolist()
+        sources = [[self._source[token] for token in row if token != pad] for row in rows]
+        translations = [
+            [self._target[token] for token in row[: pair.target.numel()]] for pair, row in zip(pairs, produced)
+        ]
         if self._dump:
-            sources = source.tolist()
-            produced = collate_tokens(targets, pad).tolist()
             arrays = zip(recording.sentences(source, previous, pad), recording.sentence_norms(source, previous, pad))
-            for pair, row, tokens, (weights, norms) in zip(pairs, sources, produced, arrays):
+            for pair, words, translation, (weights, norms) in zip(pairs, sources, translations, arrays):
                 if not self._done(self._dump, pair):
-                    words = [self._source[token] for token in row if token != pad]
-                    translation = [self._target[token] for token in tokens[: pair.target.numel()]]
                     self._dump.add(pair.id, words, translation, rank=pair.rank, norms=norms, **weights)
         if self._stats:
-            self._add_stats(self._stats, pairs, recording, source.ne(pad), previous.ne(pad))
+            checksums = list(map(pair_checksum, sources, translations))
+            self._add_stats(self._stats, pairs, checksums, recording, source.ne(pad), previous.ne(pad))
 
     @torch.no_grad()
     def _teacher_forced(self, source: Tensor, previous: Tensor) -> Recording:
@@ -146,7 +149,13 @@ class AttentionOutput:
         return recording
 
     def _add_stats(
-        self, stats: StatsWriter, pairs: List[Pair], recording: Recording, source: Tensor, target: Tensor
+        self,
+        stats: StatsWriter,
+        pairs: List[Pair],
+        checksums: List[int],
+        recording: Recording,
+        source: Tensor,
+        target: Tensor,
     ) -> None:
         """Add the rates of `pairs`; `source` (B, S) and `target` (B, T) are false where there is padding."""
         present = {"source": source, "target": target}
@@ -156,9 +165,10 @@ class AttentionOutput:
             rates = device_stats.null_and_sparsity(weights, queries, keys, is_causal(kind))
             columns.append(np.stack(rates, axis=2).reshape(len(pairs), -1))  # (B, 2 L): null and sparsity of each layer
         lengths = torch.stack([source.sum(dim=1), target.sum(dim=1)], dim=1).tolist()
-        for pair, (source_length, target_length), rates in zip(pairs, lengths, np.concatenate(columns, axis=1)):
+        all_rates = np.concatenate(columns, axis=1)
+        for pair, checksum, (source_length, target_length), rates in zip(pairs, checksums, lengths, all_rates):
             if not self._done(stats, pair):
-                stats.add_rates(pair.id, source_length, target_length, rates, pair.rank)
+                stats.add_rates(pair.id, source_length, target_length, rates, pair.rank, checksum)
 
     def close(self, complete: bool) -> None:
         """Write what is still in memory. Statistics that are not `complete` stay FILE.partial."""
