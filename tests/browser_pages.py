@@ -29,7 +29,7 @@ def browser():
         yield opened
 
 
-def opened_anew(browser, address):
+def open_anew(browser, address):
     """Open a page that may be open already with another fragment."""
     browser.get("about:blank")
     browser.get(address)
@@ -47,11 +47,7 @@ def drawings(page):
 
 def wait(page, drawn):
     """Until the map was drawn `drawn` times."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(page, 10, 0.02).until(
-        lambda p: int(p.find_element("id", "map").get_attribute("data-ready") or 0) >= drawn
-    )
+    until(lambda: drawings(page) >= drawn)
 
 
 def choose(page, **controls):
@@ -60,7 +56,7 @@ def choose(page, **controls):
     for name, wanted in controls.items():
         if value(page, name) == str(wanted):
             continue  # nothing would change, and nothing be drawn
-        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+        drawn = drawings(page)
         Select(page.find_element("id", name)).select_by_value(str(wanted))
         wait(page, drawn + 1)
 
@@ -68,7 +64,7 @@ def choose(page, **controls):
 def press(page, keys):
     box = page.find_element("id", "explorer")
     for key in keys:
-        drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+        drawn = drawings(page)
         box.send_keys(key)
         wait(page, drawn + 1)
 

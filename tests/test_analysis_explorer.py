@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from analysis_samples import SENTENCES, random_weights, write_dump
-from browser_pages import choose, complaints, press, text, value, wait
+from browser_pages import choose, complaints, downloaded, drawings, open_anew, point, press, text, value, wait
 
 from fairseq_rela.analysis.nulls import null_rate
 from fairseq_rela.analysis.sparsity import sparsity_rate
@@ -46,15 +46,15 @@ def opened(browser, dump, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     (folder / "gold").write_text(GOLD)
     options = ["--out", str(folder / "out"), "--gold", str(folder / "gold"), "--no-figures"]
-    assert main(["analyze", f"<b>rela</b>={dump}", *options]) == 0
+    other = write_dump(folder / "other", [*SENTENCES, (HOSTILE, HOSTILE)], attention="softmax")
+    assert main(["analyze", f"<b>rela</b>={dump}", f"other={other}", *options]) == 0
     return (folder / "out" / "report.html").as_uri()
 
 
 @pytest.fixture
 def page(browser, opened):
     """The report, at its first sentence and the last layer's mean."""
-    browser.get("about:blank")
-    browser.get(opened + "#sentence=0&layer=1&head=-1")
+    open_anew(browser, opened + "#model=0&sentence=0&layer=1&head=-1")
     wait(browser, 1)
     return browser
 
@@ -98,7 +98,7 @@ def test_keyboard(page):
 
 
 def test_clicking_a_head_shows_it(page):
-    drawn = int(page.find_element("id", "map").get_attribute("data-ready"))
+    drawn = drawings(page)
     page.find_element("css selector", "#overview .head[data-layer='0'][data-head='1']").click()
     wait(page, drawn + 1)
     assert "layer 0, head 1" in text(page, "status")
@@ -133,18 +133,109 @@ def test_whole_words_are_summed_and_averaged(page):
     assert text(page, "status").endswith("0 of 3 rows null, largest weight 9.00")
 
 
-def test_pointing_reads_a_cell(page):
-    from selenium.webdriver.common.action_chains import ActionChains
-
+def test_pointing_reads_a_cell_a_row_and_a_column(page):
     choose(page, layer=1, head=0)
+    size = page.find_element("id", "map").size
+    left, above = size["width"] - 2 - 4 * 30, size["height"] - 2 - 4 * 30
+    for row, column, said in (
+        (0, 0, "≈ 9.0 (gold: sure)"),
+        (0, 3, "exactly 0"),
+        (2, 1, "null row"),
+        (0, None, "x attends to a@@ 9.0, b 0.0010 (2 of 4 exactly 0)"),
+        (2, None, "z attends to nothing (null row) (4 of 4 exactly 0)"),
+        (None, 1, "b is attended by y@@ -3.0, x 0.0010 (2 of 4 exactly 0)"),
+        (None, 2, "c is attended by nothing (4 of 4 exactly 0)"),
+    ):
+        x, y = (
+            left - 30 if column is None else left + 30 * column + 15,
+            above - 20 if row is None else above + 30 * row + 15,
+        )
+        point(page, x, y)
+        assert said in bare(text(page, "readout"))
+
+
+def bare(text):
+    """Text without the marks that isolate its words."""
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def test_lines_between_words(page):
+    """Lines leave where weights are, and nowhere else; pointing at a word says what it attends to."""
+    choose(page, layer=1, head=0, view="lines")
     canvas = page.find_element("id", "map")
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
-    width, height = canvas.size["width"], canvas.size["height"]
-    for row, column, said in ((0, 0, "≈ 9.0 (gold: sure)"), (0, 3, "exactly 0"), (2, 1, "null row")):
-        x = width - 2 - (4 - column - 0.5) * 30 - width / 2
-        y = height - 2 - (4 - row - 0.5) * 30 - height / 2
-        ActionChains(page).move_to_element_with_offset(canvas, int(x), int(y)).perform()
-        assert said in text(page, "readout")
+    inked = """const map = document.getElementById("map"), ratio = window.devicePixelRatio || 1;
+        const left = arguments[0], y = arguments[1];
+        const pixels = map.getContext("2d").getImageData(left * ratio, (y - 9) * ratio, 12 * ratio, 18 * ratio).data;
+        let found = 0; for (let i = 3; i < pixels.length; i += 4) found += pixels[i] > 0; return found;"""
+    left = 60 + 40 + 4  # where lines begin, beside labels that are short
+    rows = [bool(page.execute_script(inked, left, 6 + 22 * row + 11)) for row in range(4)]
+    assert rows == [True, True, False, True]  # row 2 is null
+    point(page, 80, 6 + 11)
+    assert bare(text(page, "readout")).startswith("x attends to a@@ 9.0, b 0.0010")
+    point(page, 80, 6 + 2 * 22 + 11)
+    assert "z attends to nothing" in bare(text(page, "readout"))
+    point(page, canvas.size["width"] - 60, 6 + 22 + 11)
+    assert "b is attended by y@@" in bare(text(page, "readout"))
+
+
+def test_two_models_side_by_side(page):
+    assert not page.find_element("id", "map2").is_displayed()
+    choose(page, layer=1, head=0, beside="1:same")
+    assert page.find_element("id", "map2").is_displayed()
+    assert text(page, "status").startswith("<b>rela</b>. rela_g, cross, layer 1, head 0")
+    assert text(page, "status2").startswith("other. softmax, cross, layer 1, head 0: 0% of weights exactly 0, 0 of 4")
+
+
+def test_pictures_are_saved(page, tmp_path):
+    import struct
+    import xml.etree.ElementTree as ElementTree
+
+    choose(page, sentence=4, layer=1, head=0, beside="1:same")
+    for view, shape in (("map", "rect"), ("lines", "path")):
+        choose(page, view=view)
+        root = ElementTree.fromstring(downloaded(page, tmp_path, "save-svg"))
+        texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert "<b>rela</b>: cross, layer 1, head 0" in texts and "other: cross, layer 1, head 0" in texts
+        assert "שלום" in texts and "<script>alert(1)</s…" in [each.replace("cript", "cript") for each in texts]
+        assert list(root.iter(f"{{http://www.w3.org/2000/svg}}{shape}"))
+        assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+        png = downloaded(page, tmp_path, "save-png")
+        width, height = struct.unpack(">II", png[16:24])
+        assert png.startswith(b"\x89PNG") and (width, height) == (
+            3 * int(root.get("width")),
+            3 * int(root.get("height")),
+        )
+
+
+def test_a_link_opens_the_same_view(page, opened):
+    choose(page, sentence=2, kind="decoder", layer=0, head=1, view="lines")
+    address = page.find_element("id", "link").get_attribute("href")
+    assert address.startswith(opened + "#")
+    open_anew(page, address)
+    wait(page, 1)
+    assert [value(page, name) for name in ("sentence", "kind", "layer", "head", "view")] == [
+        "2",
+        "decoder",
+        "0",
+        "1",
+        "lines",
+    ]
+    open_anew(page, opened + "#sentence=999&kind=constructor&layer=x&head=99999999&view=<b>&beside=7:same")
+    wait(page, 1)
+    assert [value(page, name) for name in ("kind", "view", "beside")] == ["cross", "map", ""]
+
+
+def test_it_opens_with_a_summary_and_a_telling_sentence(page, opened):
+    open_anew(page, opened)
+    wait(page, 1)
+    assert value(page, "sentence") == "4"  # the only one of medium length
+    assert value(page, "model") == "0"  # the one with null rows
+    summary = text(page, "summary")
+    assert "cross: weights that are 0" in summary and "word alignment: error rate of the best layer" in summary
+    top = page.execute_script("return document.getElementById('explorer').getBoundingClientRect().top + window.scrollY")
+    assert top < 600
+    assert not any(table.is_displayed() for table in page.find_elements("css selector", "details table"))
+    assert page.find_elements("css selector", "details.tables")
 
 
 def test_overview_rates_are_the_metrics_own(page, dump):
