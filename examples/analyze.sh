@@ -24,19 +24,21 @@ done
 average_checkpoints
 
 # --- dump the attention
-dump() {  # DATA SUBSET DIRECTORY
+dump() {  # DATA SUBSET DIRECTORY [FLAGS]
   step --makes "$3.log" --log "$3.log" --from "$results_dir/average.pt" --remove "$3" --remove "$3.log" -- \
     "${launch[@]}" fairseq-generate "$1" --gen-subset "$2" --user-dir "$user_dir" \
     --task translation_attention --path "$results_dir/average.pt" "${device_flags[@]}" --score-reference \
-    --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --attn-dump "$3"
+    --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --attn-dump "$3" "${@:4}"
 }
 true_pairs=$results_dir/dump/test shuffled=$results_dir/dump/shuffled-test aligned=()
 say "$title: the attention on the test set, and on the same with shuffled targets"
-dump "$out/data-bin-test" 'test' "$true_pairs"
+norms=()  # for word alignment
+[ "$gold_set" != test ] || norms=(--attn-dump-norms)
+dump "$out/data-bin-test" 'test' "$true_pairs" "${norms[@]}"
 dump "$out/data-bin-test" test1 "$shuffled"
 if [ "$gold_set" = gold ]; then
   say "$title: the attention on the sentences with gold alignments"
-  dump "$out/data-bin-gold" 'test' "$results_dir/dump/gold"
+  dump "$out/data-bin-gold" 'test' "$results_dir/dump/gold" --attn-dump-norms
   aligned=(--aligned "$arch=$results_dir/dump/gold")
 fi
 

@@ -160,6 +160,11 @@ def put_analyses(path: str, start: List[object], seeds: Sequence[Run]) -> None:
         rate = mean([100 * row["aer"] for row in best_rows if row])
         names = "; ".join(row["name"] for row in best_rows if row) or table.NOTHING
         put(path, tables.ALIGNMENT, [*start, *map(average, tables.ALIGNMENT_NUMBERS), number(rate), names])
+        by_norms = [row["norms"] for row in best_rows if row and "norms" in row]
+        if best_rows and len(by_norms) == len(best_rows):
+            names = "; ".join(row["name"] for row in by_norms)
+            rates = number(rate), number(mean([100 * row["aer"] for row in by_norms]))
+            put(path, tables.ALIGNMENT_BY_NORMS, [*start, *rates, names])
 
 
 # --- commands

@@ -36,6 +36,11 @@ ALIGNMENT = Table(
     (*_RUN, "seeds", *ALIGNMENT_NUMBERS, "best row, held out", "which (per seed)"),
     "Word alignment: AER, mean over seeds",
 )  # fmt: skip
+ALIGNMENT_BY_NORMS = Table(
+    "alignment by norms", 4,
+    (*_RUN, "seeds", "best row by weights, held out", "best row by norms, held out", "which, by norms (per seed)"),
+    "Word alignment by norms: AER, mean over seeds",
+)  # fmt: skip
 ALIGNERS = Table(
     "aligners", 2,
     ("set", "aligner", "AER source to target", "AER target to source", "AER of both"),

@@ -93,9 +93,9 @@ def link_no_null_rows() -> None:
     ) -> list:
         """One (source token, target token) for each target token that attends to a source token; attn is (T, S)."""
         links = extract(attn, src_sent, tgt_sent, pad, eos)
-        words = (src_sent != pad) & (src_sent != eos)
-        rows = attn[(tgt_sent != pad) & (tgt_sent != eos)]  # fairseq makes one link for each of them, or none at all
-        attended = rows[:, words].ne(0).any(dim=1).tolist()
+        # fairseq makes one link for each of these target tokens, or none at all. There are no rows for padding.
+        targets, sources = (((each != pad) & (each != eos)).nonzero(as_tuple=True)[0] for each in (tgt_sent, src_sent))
+        attended = attn[targets][:, sources].ne(0).any(dim=1).tolist()
         return [link for link, seen in zip(links, attended) if seen]
 
     extract_hard_alignment.leaves_out_null_rows = True  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """Small dumps for the tests of the analyses, written with the real writer."""
 
+import dataclasses
+
 import numpy as np
 
 from fairseq_rela.recording.dump import DumpInfo, DumpWriter, KindInfo
@@ -38,13 +40,15 @@ def random_weights(shape, kind, attention, draw):
     return weights * np.tri(*shape[2:], dtype=np.float32) if kind == "decoder" else weights
 
 
-def write_dump(path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3, seed=0, ids=None, kinds=None, **given):
-    """A dump of `sentences`; `cross=[…]` and so on give the weights of a kind, the rest are random; `options`
-    are those of `dump.json`."""
+def write_dump(
+    path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3, seed=0, ids=None, kinds=None, norms=None, **given
+):
+    """A dump of `sentences`; `cross=[…]` and so on give the weights of a kind, the rest are random."""
     kinds = kinds or ("encoder", "decoder", "cross")
     draw = np.random.RandomState(seed)
     row = KindInfo(attention, attention in ("softmax", "sparsemax", "entmax15"), heads, tuple(range(layers)), layers)
-    info = DumpInfo(f"transformer_{attention}", dict.fromkeys(kinds, row), options=given.pop("options", {}))
+    rows = {kind: dataclasses.replace(row, norms=norms is not None and kind == "cross") for kind in kinds}
+    info = DumpInfo(model=f"transformer_{attention}", kinds=rows, options=given.pop("options", {}))
     with DumpWriter(str(path), info) as writer:
         for number, (source, target) in enumerate(sentences):
             weights = {}
@@ -55,7 +59,11 @@ def write_dump(path, sentences=SENTENCES, attention="rela_g", layers=2, heads=3,
                     if kind in given
                     else random_weights(shape, kind, attention, draw)
                 )
-            writer.add(number if ids is None else ids[number], source, target, **weights)
+            sizes = None
+            if norms is not None:
+                shape = row.shape("cross", len(source), len(target))
+                sizes = {"cross": np.asarray(norms[number], dtype=np.float32).reshape(shape)}
+            writer.add(number if ids is None else ids[number], source, target, **weights, norms=sizes)
     return str(path)
 
 

@@ -212,3 +212,156 @@ def test_hansards_gold_as_a_file(tmp_path, capsys):
     hyp = write(tmp_path / "sure", "\n".join(sure) + "\n")
     assert main(["aer", hyp, str(HANSARDS), "--hyp-base", "1", "--gold-base", "1"]) == 0
     assert float(lines(capsys)[-1]) == 0
+
+
+# by norms
+
+ALL_ONES = [np.ones((len(target), len(source))) for source, target in SENTENCES]
+
+
+def test_by_norms_reads_norms_and_by_weights_reads_weights(tmp_path, capsys):
+    """The weights link every word to the first one, the norms are the identity."""
+    dump = write_dump(
+        tmp_path / "dump", layers=1, heads=1, kinds=["cross"], cross=one_head(ALL_ONES), norms=one_head(IDENTITY)
+    )
+    choose = ["--layer", "0", "--head", "0", "--rows", "normal"]
+    assert main(["align", dump, *choose]) == 0
+    # of equal weights the first wins
+    assert lines(capsys) == ["0-0 0-1", "0-0 0-1 0-2", "0-0 0-1", "0-0 0-1"]
+    assert main(["align", dump, *choose, "--by", "norms"]) == 0
+    assert lines(capsys) == ["0-0 0-1", "0-0", "0-0 1-1", "0-0 1-1"]
+    gold = write(tmp_path / "gold", "0-0 0-1\n0-0\n0-0 1-1\n0-0 1-1\n")
+    for by, rate in (("norms", "0.0000"), ("weights", "0.3750")):  # 5 of 9 links and of 7
+        assert main(["align", dump, "--dev", dump, "--dev-gold", gold, "--by", by]) == 0
+        assert f"(AER {rate}" in capsys.readouterr().err
+
+
+def test_by_norms_needs_norms(identity, capsys):
+    assert main(["align", identity, "--by", "norms"]) == 1
+    assert "has no norms of cross attention; dump again with --attn-dump-norms" in capsys.readouterr().err
+
+
+# by agreement of two directions
+
+LENGTHS = [(5, 5), (3, 4), (6, 6), (2, 2)]
+PLAIN = [([*(f"s{i}" for i in range(s)), "</s>"], [*(f"t{i}" for i in range(t)), "</s>"]) for s, t in LENGTHS]
+TURNED = [(target, source) for source, target in PLAIN]
+
+
+def with_one_good_head(sentences, layer, head, shifted, seed):
+    """Random weights of two layers and three heads; one head is the identity, normal or shifted."""
+    draw, every = np.random.RandomState(seed), []
+    for source, target in sentences:
+        weights = draw.rand(2, 3, len(target), len(source))
+        weights[layer, head] = 0
+        diagonal = np.eye(len(target), len(source))
+        diagonal[-1] = diagonal[:, -1] = 0
+        rows = slice(1, None) if shifted else slice(None, -1)
+        weights[layer, head, rows] = 9 * diagonal[:-1]
+        every.append(weights)
+    return every
+
+
+def directions(tmp_path):
+    """Dumps of two models: layer 1, head 2, normal rows; and layer 0, head 1, shifted rows."""
+    forward, backward = with_one_good_head(PLAIN, 1, 2, False, 1), with_one_good_head(TURNED, 0, 1, True, 2)
+    return [
+        write_dump(tmp_path / name, sentences, layers=2, heads=3, kinds=["cross"], cross=cross)
+        for name, sentences, cross in (("forward", PLAIN, forward), ("backward", TURNED, backward))
+    ]
+
+
+def test_choose_by_agreement(tmp_path, capsys):
+    forward, backward = directions(tmp_path)
+    assert main(["align", forward, "--reverse", backward, "--choose-by-agreement", "--symmetrize", "intersect"]) == 0
+    out, err = capsys.readouterr()
+    # 5, 3, 6 and 2 words agree: 2 × 16 of 16 + 17 words
+    assert err.splitlines() == [
+        f"{forward}: layer 1, head 2, normal rows (agreement 0.9697 on 4 sentences)",
+        f"{backward}: layer 0, head 1, shifted rows (agreement 0.9697 on 4 sentences)",
+    ]
+    assert out.splitlines() == [" ".join(f"{i}-{i}" for i in range(min(pair))) for pair in LENGTHS]
+
+
+def test_agreement_is_measured_on_a_few_sentences(tmp_path, capsys):
+    forward, backward = directions(tmp_path)
+    assert main(["align", forward, "--reverse", backward, "--choose-by-agreement", "--probe", "2"]) == 0
+    assert "(agreement 1.0000 on 2 sentences)" in capsys.readouterr().err  # the first and the last one
+
+
+def test_agreement_equals_a_slow_count(tmp_path):
+    """Every pair of readings, one set of links at a time."""
+    from fairseq_rela.analysis.alignment import ROWS, layer_or_head, word_links
+    from fairseq_rela.analysis.reading import DumpReader
+    from fairseq_rela.analysis.row_choice import Choice, agreed_choice
+
+    readers = [
+        DumpReader(write_dump(tmp_path / str(seed), sentences, seed=seed, layers=2, heads=2))
+        for seed, sentences in ((3, PLAIN), (4, TURNED))
+    ]
+    choices = [Choice(layer, head, rows) for rows in ROWS for layer in (0, 1) for head in (0, 1, None)]
+
+    def links(reader, choice):
+        return [
+            word_links(
+                layer_or_head(record.cross, choice.layer, choice.head),
+                reader.source_words(record),
+                reader.target_words(record),
+                choice.rows,
+            )
+            for record in reader
+        ]
+
+    ours, theirs = ({choice: links(reader, choice) for choice in choices} for reader in readers)
+    slow = {
+        (one, other): sum(len(a & {(t, s) for s, t in b}) for a, b in zip(ours[one], theirs[other]))
+        for one in choices
+        for other in choices
+    }
+    found = agreed_choice(*readers, "drop", "weights", 100)
+    assert slow[found.forward, found.backward] == max(slow.values())
+    assert found.agreement == pytest.approx(2 * max(slow.values()) / (16 + 17)) and found.sentences == 4
+
+
+def test_a_head_that_is_mostly_null_is_not_chosen(tmp_path, capsys):
+    """One word that always agrees is less than many words that mostly do."""
+    every = []
+    for sentences in (PLAIN, TURNED):
+        cross = [np.zeros((1, 2, len(target), len(source))) for source, target in sentences]
+        for weights in cross:
+            weights[0, 0] = np.eye(*weights.shape[2:])
+            weights[0, 0, 0] = np.eye(1, weights.shape[3], 1)  # the first word is linked wrongly
+            weights[0, 1, 0, 0] = 0.1
+        every.append(cross)
+    dumps = [
+        write_dump(tmp_path / name, sentences, layers=1, heads=2, kinds=["cross"], cross=cross)
+        for name, sentences, cross in zip(("a", "b"), (PLAIN, TURNED), every)
+    ]
+    assert main(["align", dumps[0], "--reverse", dumps[1], "--choose-by-agreement"]) == 0
+    assert "layer 0, head 0, normal rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--choose-by-agreement"], "--choose-by-agreement compares two directions; give --reverse DUMP, too"),
+        (["--choose-by-agreement", "--reverse", "{dump}", "--layer", "0"], "leave out --layer, --head and --rows"),
+        (
+            ["--choose-by-agreement", "--reverse", "x", "--dev", "x", "--dev-gold", "x", "--dev-reverse", "x"],
+            "--dev and --choose-by-agreement both choose",
+        ),
+        (["--choose-by-agreement", "--reverse", "{dump}", "--probe", "0"], "--probe is 0; give 1 or more"),
+        (["--choose-by-agreement", "--reverse", "{dump}"], "sentence 1 goes from 4 to 2 words"),
+    ],
+)
+def test_agreement_says_what_is_wrong_in_one_line(tmp_path, identity, capsys, options, said):
+    other = write_dump(tmp_path / "other", [SENTENCES[i] for i in (3, 2, 1, 0)])
+    assert main(["align", identity, *(option.format(dump=other) for option in options)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and said in err
+
+
+def test_other_sentences_the_other_way(tmp_path, identity, capsys):
+    other = write_dump(tmp_path / "other", TURNED[:1], ids=[7])
+    assert main(["align", identity, "--reverse", other, "--choose-by-agreement"]) == 1
+    assert "have different sentences: only one has sentence 0" in capsys.readouterr().err

@@ -311,6 +311,24 @@ def test_only_the_best_hypothesis_is_read(tmp_path):
     with DumpWriter(more, AttentionDump(more).info, resume=True) as writer:
         writer.add(0, ["a"], ["b"], *(np.ones((2, 3, 1, 1), dtype=np.float32) for _ in KINDS), rank=1)
     assert len(AttentionDump(more)) == 5
-    measured = analyze(tmp_path / "out", dump, more)["models"]
-    assert measured["more"]["sentences"] == 4
-    assert measured["more"]["null_rate_heads"] == measured["dump"]["null_rate_heads"]
+    found = analyze(tmp_path / "out", dump, more)["models"]
+    assert found["more"]["sentences"] == 4
+    assert found["more"]["null_rate_heads"] == found["dump"]["null_rate_heads"]
+
+
+def test_alignment_by_norms_stands_beside_that_by_weights(tmp_path, gold):
+    """Norms that are the weights of another dump have the errors of that dump."""
+    one, other = write_dump(tmp_path / "one", seed=1), write_dump(tmp_path / "other", seed=2)
+    full = [np.ones((2, 3, len(record.target), len(record.source))) for record in AttentionDump(one)]
+    both = write_dump(tmp_path / "both", cross=full, norms=[record.cross for record in AttentionDump(other)])
+    expected = analyze(tmp_path / "expected", f"m={other}", "--gold", gold)["models"]["m"]
+    found = analyze(tmp_path / "found", f"m={both}", "--gold", gold)["models"]["m"]
+    assert "alignment_norms" not in expected and found["alignment"] != expected["alignment"]
+    assert found["alignment_norms"] == expected["alignment"]
+    assert found["alignment_norms_eos"] == expected["alignment_eos"]
+    # a dump of the sentences with gold links may have norms where the other dump has none
+    aligned = analyze(tmp_path / "aligned", f"m={one}", "--gold", gold, "--aligned", both)["models"]["m"]
+    assert aligned["alignment_norms"] == expected["alignment"]
+    page = (tmp_path / "found" / "report.html").read_text()
+    assert "By the norms of what source words contribute" in page
+    assert "By the norms" not in (tmp_path / "expected" / "report.html").read_text()

@@ -240,6 +240,10 @@ def test_results_from_trials_to_figures(done, recipe, tmp_path):
     assert seeds[0]["p"] == "-" and 0 < float(seeds[1]["p"]) <= 1, "the first is compared with nothing"
     assert attention[0]["cross zeros %"] == "0.0" and float(attention[1]["cross zeros %"]) > 0
     assert 0 <= float(alignment[1]["best row, held out"]) <= 100
+    by_norms = table_rows(results, "alignment by norms")
+    assert [row["attention"] for row in by_norms] == ["softmax", "rela_g"]
+    assert by_norms[1]["best row by weights, held out"] == alignment[1]["best row, held out"]
+    assert 0 <= float(by_norms[1]["best row by norms, held out"]) <= 100
     assert re.fullmatch(r"(normal|shifted), layer \d, (mean of heads|head \d)", alignment[1]["which (per seed)"])
     for figure in ("validation", "sparsity", "alignment", "diversity", "null_rate"):
         assert (tmp_path / f"figures/hansards_en_fr-{figure}.png").stat().st_size > 1000

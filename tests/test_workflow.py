@@ -129,6 +129,10 @@ def test_alignments_and_reference_scores(data, trained):
         assert len(table) == len(hypotheses[i][1].split()) + 1
         assert {len(row) for row in table} == {len(source[i][0].split()) + 1}
         assert all(weight >= 0 and math.isfinite(weight) for row in table for weight in row)
+        linked = {int(t): int(s) for s, t in (link.split("-") for link in tagged(hard, "A")[i][0].split())}
+        for t, row in enumerate(table[:-1]):  # without </s>
+            if max(row[:-1]) > 0:
+                assert row[linked[t]] == max(row[:-1])
     scored = fairseq_generate(data, best, "--score-reference")
     targets = tagged(scored, "T")
     for i, hypothesis in tagged(scored, "H").items():
