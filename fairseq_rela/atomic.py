@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, Callable, Iterable, Iterator, List, Option
 from fairseq_rela.errors import InputError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors in writing that the file's name explains
-_LONGEST_SHOWN = 200  # a longer name leaves no room for a temporary name that contains it
+_LONGEST_SHOWN = 200  # bytes; a longer name leaves no room for a temporary name that contains it
 TEMPORARY = ".tmp"  # how the names of unfinished files and directories end
 
 
@@ -34,7 +34,7 @@ def write_atomically(path: str, write: Callable[[BinaryIO], Any], replace: bool 
     directory, name = os.path.split(path)
     # The name is hidden, and random so that several processes can write into the same directory.
     temporary = os.path.join(directory, f".{uuid.uuid4().hex}{TEMPORARY}")
-    if len(name) < _LONGEST_SHOWN:
+    if len(os.fsencode(name)) < _LONGEST_SHOWN:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
     try:
         with _errors_name(path, temporary):

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from analysis_samples import write_dump
 
+from fairseq_rela.analysis import line_check
 from fairseq_rela.analysis.line_check import check_lines
+from fairseq_rela.analysis.ranking import ScoreSorter
 from fairseq_rela.cli import main
 from fairseq_rela.dump.statistics import StatsWriter
 from fairseq_rela.errors import InputError
@@ -133,3 +135,22 @@ def test_pieces_of_another_corpus_are_one_line(tmp_path):
         (tmp_path / f"train.{lang}").write_text("a b c d\n" * 3)
     said = ranking("select", stats, tmp_path / "train", "src", "tgt", tmp_path / "selected", fails=True)
     assert said.startswith("ranking.sh: ") and said.count("\n") == 1 and "were pairs left out" in said
+
+
+@pytest.mark.parametrize("run_pairs", [1, 3, 1000])
+def test_pairs_in_any_order_are_compared_with_their_own_lines(tmp_path, monkeypatch, run_pairs):
+    """The lengths are sorted on the disk. Pairs may be missing; one line is longer than its pair."""
+    monkeypatch.setattr(line_check, "ScoreSorter", lambda directory: ScoreSorter(directory, run_pairs))
+    words = np.random.RandomState(1).randint(1, 9, size=40)
+    ids = [int(id) for id in np.random.RandomState(2).permutation(39) if id % 3]
+    text = corpus(tmp_path, words)
+    for number, longer in enumerate([None, ids[0], ids[-1]]):
+        path = str(tmp_path / f"stats{number}.tsv")
+        with StatsWriter(path, {"cross": [0]}) as stats:
+            for id in ids:
+                stats.add_rates(id, int(words[id]) + 1 - (id == longer), int(words[id]) + 1, [0.5, 0.5])
+        if longer is None:
+            check_lines(path, *text, str(tmp_path))
+        else:
+            with pytest.raises(InputError, match=f"line {longer + 1}: has more words than pair {longer} of .* 1 of 26"):
+                check_lines(path, *text, str(tmp_path))

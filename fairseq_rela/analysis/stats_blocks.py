@@ -4,6 +4,7 @@
 Here only the null rates are parsed. The other columns are only checked for characters that are not in numbers.
 """
 
+import io
 from array import array
 from itertools import chain
 from operator import itemgetter
@@ -11,10 +12,11 @@ from typing import Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-from fairseq_rela.analysis.lines import text_lines
+from fairseq_rela.analysis.lines import LONGEST_LINE, text_lines
 from fairseq_rela.dump.segment import MOST_ID
 from fairseq_rela.dump.statistics import PARTIAL, check_columns, read_stats
 from fairseq_rela.errors import InputError
+from fairseq_rela.inputs import require_file
 
 _KEYS = ("id", "rank", "source_length", "target_length")
 _IN_NUMBERS = b"0123456789.eE+-\t\n"
@@ -37,6 +39,7 @@ def cross_layers(path: str) -> Tuple[int, ...]:
 
 
 def _header(path: str) -> List[str]:
+    require_file(path)
     header = next(text_lines(path), (1, ""))[1].split("\t")
     check_columns(path, header)
     if not _null_columns(header):
@@ -57,7 +60,7 @@ def stats_blocks(path: str) -> Iterator[StatsBlock]:
         file.readline()
         first = 2
         while True:
-            lines = file.readlines(_BLOCK_BYTES)
+            lines = io.BytesIO(file.read(_BLOCK_BYTES) + file.readline(LONGEST_LINE)).readlines()
             if lines and not lines[-1].endswith(b"\n") and path.endswith(PARTIAL):
                 lines.pop()  # incomplete, because the run was killed
             if not lines:
