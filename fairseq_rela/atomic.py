@@ -34,7 +34,7 @@ def write_atomically(path: str, write: Callable[[BinaryIO], Any], replace: bool 
     directory, name = os.path.split(path)
     # The name is hidden, and random so that several processes can write into the same directory.
     temporary = os.path.join(directory, f".{uuid.uuid4().hex}{TEMPORARY}")
-    if len(name) < _LONGEST_SHOWN:
+    if len(os.fsencode(name)) < _LONGEST_SHOWN:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
     try:
         with _errors_name(path, temporary):

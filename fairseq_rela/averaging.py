@@ -43,7 +43,10 @@ def average(paths: List[str]) -> dict:
         checkpoint = load(path)
         model = checkpoint["model"]
         if not sums:
-            sums = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in model.items()}
+            sums = {
+                name: torch.zeros_like(weight, dtype=torch.float64 if weight.is_floating_point() else None)
+                for name, weight in model.items()
+            }
         _check_same_model(sums, model, path, paths[0])
         for name, weight in model.items():
             if weight.is_floating_point():
@@ -62,3 +65,5 @@ def _check_same_model(sums: Dict[str, Tensor], model: Dict[str, Tensor], path: s
         if sums[name].shape != model[name].shape:
             shapes = f"{list(model[name].shape)} and {list(sums[name].shape)}"
             raise InputError(f"{path} and {first} are not of the same model: '{name}' has shapes {shapes}")
+        if sums[name].is_floating_point() != model[name].is_floating_point():
+            raise InputError(f"{path} and {first} are not of the same model: '{name}' is of whole numbers in one only")

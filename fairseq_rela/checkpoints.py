@@ -13,6 +13,7 @@ from fairseq_rela.errors import InputError
 
 # Before version 2.4 torch has no list of what is safe to load, so it cannot be told to load safely.
 SAFE_LOADING = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+UNINITIALISED = "_float_tensor"  # a buffer of fairseq 0.12.2 that never has a value, and is never used
 # Words of torch's advice to turn safe loading off. It is never shown, because then a checkpoint could run code.
 _ADVICE = re.compile(r"weights[_ ]only|safe_globals|torch\.load|arbitrary code", re.IGNORECASE)
 
@@ -28,6 +29,8 @@ def load(path: str) -> dict:
         raise InputError(f"{path}: {_reason(error)}") from None
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError(f"{path}: not a fairseq checkpoint (it has no 'model')")
+    if not checkpoint["model"]:
+        raise InputError(f"{path}: not a fairseq checkpoint (its 'model' has no weights)")
     for name, weight in checkpoint["model"].items():
         _check_weight(path, name, weight)
     return checkpoint
@@ -61,10 +64,12 @@ def _reason(error: Exception) -> str:
 
 
 def _check_weight(path: str, name: Any, weight: Any) -> None:
-    """InputError unless `weight` is a plain tensor whose numbers are all in the file."""
-    if not isinstance(name, str) or not isinstance(weight, Tensor):
-        raise InputError(f"{path}: its weight {str(name)[:80]!r} is a {type(weight).__name__}, not a tensor")
-    if weight.layout != torch.strided or weight.is_quantized or weight.is_complex() or weight.device.type != "cpu":
+    """InputError unless `weight` is a plain tensor of finite numbers that are all in the file."""
+    if not isinstance(name, str):
+        raise InputError(f"{path}: the name of a weight is {str(name)[:80]}, a {type(name).__name__}, not text")
+    if not isinstance(weight, Tensor):
+        raise InputError(f"{path}: its weight {name[:80]!r} is a {type(weight).__name__}, not a tensor")
+    if not _is_plain(weight):
         raise InputError(f"{path}: its weight '{name[:80]}' is not a plain tensor of real numbers")
     storage = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
     held = storage.nbytes() // weight.element_size()
@@ -73,6 +78,15 @@ def _check_weight(path: str, name: Any, weight: Any) -> None:
             f"{path}: its weight '{name[:80]}' has the shape {list(weight.shape)}, "
             f"but the file holds {held} numbers for it"
         )
+    unused = name.endswith(UNINITIALISED) or not weight.is_floating_point()
+    if not unused and not torch.isfinite(weight.float()).all():
+        raise InputError(f"{path}: its weight '{name[:80]}' is infinite or not a number: its training has failed")
+
+
+def _is_plain(weight: Tensor) -> bool:
+    if weight.layout != torch.strided or weight.device.type != "cpu" or getattr(weight, "is_nested", False):
+        return False
+    return not weight.is_quantized and not weight.is_complex()
 
 
 class _Sink:

@@ -6,6 +6,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 from typing import List, Optional
 
@@ -101,7 +102,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     if is_process:
         _discard_output()
     if message:
-        print(f"fairseq-rela {_chosen(words) or ''}".rstrip() + f": {message}", file=sys.stderr)
+        print(f"fairseq-rela {_chosen(words) or ''}".rstrip() + f": {_visible(message)}", file=sys.stderr)
     return status
 
 
@@ -111,9 +112,9 @@ def _explained(error: Exception) -> Optional[str]:
         return "not enough memory; give less at once, or use a machine with more"
     if isinstance(error, OSError):
         # An error in writing a file names the file. Without a name it is an error in writing to standard output.
-        output = "standard output" if error.errno in NO_SPACE else ""
-        place = f"{error.filename or output}: " if error.filename or output else ""
-        return f"{place}{error.strerror or error}"
+        output = "standard output" if error.errno in NO_SPACE else None
+        name = "the name of a file is empty" if error.filename == "" else error.filename or output
+        return f"{name}: {error.strerror or error}" if name else f"{error.strerror or error}"
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -123,6 +124,11 @@ def _explained(error: Exception) -> Optional[str]:
             f'pip install ".[{EXTRAS[package]}]" (see docs/installation.md)'
         )
     return str(error)
+
+
+def _visible(message: str) -> str:
+    """The message in one line: control characters, which may be in the name of a file, as escapes."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda match: ascii(match[0])[1:-1], message)
 
 
 def _print_any_character() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fairseq_rela.attention.catalog import CATALOG, KINDS
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
-from fairseq_rela.checkpoints import load
+from fairseq_rela.checkpoints import UNINITIALISED, load
 from fairseq_rela.errors import InputError
 from fairseq_rela.models import transformer_lm_rela, transformer_rela
 from fairseq_rela.models.architectures import PLACEMENTS
@@ -28,7 +28,6 @@ from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig
 
 SIDES = ("encoder", "decoder")
 EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # flags that only a new model needs
-UNINITIALISED = "embed_positions._float_tensor"  # a buffer of fairseq 0.12.2 that never has a value
 MOST_POSITIONS = 1_000_000  # the most tokens of a sentence, because a model has a table of that length
 SENTENCES, LENGTH = 32, 16  # random sentences, and the number of words in each
 
@@ -191,11 +190,14 @@ def _check_size(flags: dict, state: Dict[str, Tensor], path: str) -> None:
         layers, width, inner = (flags.get(f"{side}_{size}") for size in ("layers", "embed_dim", "ffn_embed_dim"))
         if isinstance(layers, int) and isinstance(width, int) and isinstance(inner, int):
             described += max(layers, 0) * (4 * width**2 + 2 * abs(width * inner) + 1)
+            for name in (f"{side}_input_dim", f"{side}_output_dim"):  # projected from and to the width
+                other = flags.get(name)
+                described += abs(other * width) if isinstance(other, int) and other != width else 0
     held = sum(weight.numel() for weight in state.values())
     if described > 2 * held + 1000:
         raise InputError(
             f"{path}: its flags describe a model of at least {described} parameters, but it has {held}; "
-            f"layers, embed_dim or ffn_embed_dim is wrong"
+            f"layers or a width (…_dim) is wrong"
         )
     for name in ("max_source_positions", "max_target_positions", "tokens_per_sample"):
         positions = flags.get(name)
@@ -225,6 +227,8 @@ def _load_all(softmax: nn.Module, state: Dict[str, Tensor], name: str, path: str
         if parameter in state and state[parameter].shape != weight.shape:
             shapes = f"{list(state[parameter].shape)}, and by the checkpoint's flags {list(weight.shape)}"
             raise InputError(f"{path}: '{parameter}' has the shape {shapes}")
+        if parameter in state and state[parameter].is_floating_point() != weight.is_floating_point():
+            raise InputError(f"{path}: '{parameter}' holds {state[parameter].dtype}, not {weight.dtype}")
     missing, unexpected = softmax.load_state_dict(state, strict=False)
     for article, parameters in (("no", missing), ("a", unexpected)):
         for parameter in parameters:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fairseq_rela.analysis.diversity import TAUS, head_diversity, query_diversity
 from fairseq_rela.dump.zeros import visible_positions
+from fairseq_rela.errors import InputError
 
 
 def test_distributions_that_do_not_overlap_differ_by_ln_of_their_number():
@@ -89,6 +90,21 @@ def test_equals_the_definition(count, size, tau, decoder, seed):
     rows = rows / rows.sum(axis=-1, keepdims=True)
     actual = head_diversity(rows, visible, distribution=True)
     assert actual == pytest.approx(slow(rows, visible, True, 1), abs=1e-10)
+
+
+def test_a_high_temperature_keeps_its_digits():
+    """3^100 is 5e47. Added and subtracted again, it would leave nothing of an entropy of ln 2."""
+    same, other = np.array([[[3, 3.0]], [[3, 3.0]]]), np.array([[[3, 0.0]], [[0, 3.0]]])
+    zeros = np.array([[[0, 0, 5.0]], [[0, 0, -5.0]]])  # the first head is sure, the second has both zeros left
+    assert head_diversity(same, tau=100) == pytest.approx(0, abs=1e-12)
+    assert head_diversity(other, tau=100) == pytest.approx(math.log(2), abs=1e-12)
+    mixed = 0.5 * math.log(2) + 2 * 0.25 * math.log(4)
+    assert head_diversity(zeros, tau=100) == pytest.approx(mixed - 0.5 * math.log(2), abs=1e-12)
+
+
+def test_a_power_that_is_not_finite():
+    with pytest.raises(InputError, match="τ is 1e\\+300, too large: the weight 3 to this power"):
+        head_diversity(np.array([[[3, 1.0]]]), tau=1e300)
 
 
 def test_all_temperatures_at_once_equal_one_at_a_time():

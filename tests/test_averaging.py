@@ -87,6 +87,17 @@ def test_bad_input_is_told_in_a_line_and_harms_nothing(tmp_path, capsys):
     assert "give at least 1" in refused(capsys, tmp_path, tmp_path, "--num-epoch-checkpoints", 0)
     assert "one directory" in refused(capsys, tmp_path, tmp_path / "nowhere", "--num-epoch-checkpoints", 5)
     assert "nothing to average" in refused(capsys, tmp_path)
+    bound = refused(capsys, tmp_path, good, "--checkpoint-upper-bound", 2)
+    assert "--checkpoint-upper-bound needs --num-epoch-checkpoints" in bound
+
+
+def test_weights_of_two_types_have_no_mean(tmp_path, capsys):
+    """Whole numbers were left out of the sum, but counted: the mean of 5 and 1 was 0.5."""
+    for name, weight in (("whole", torch.tensor([5])), ("real", torch.tensor([1.0]))):
+        torch.save({"model": {"weight": weight}}, str(tmp_path / f"{name}.pt"))
+    for first, second in (("whole", "real"), ("real", "whole")):
+        said = refused(capsys, tmp_path, tmp_path / f"{first}.pt", tmp_path / f"{second}.pt")
+        assert "not of the same model: 'weight' is of whole numbers in one only" in said
 
 
 def test_an_output_directory_that_is_not_there(tmp_path, capsys):

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 
 from fairseq_rela.checkpoints import SAFE_LOADING
 
+pytestmark = pytest.mark.usefixtures("plugin")  # which also alone, without the other files, lets torch load them
+
 
 class RunsCode:
     def __reduce__(self):

@@ -60,6 +60,7 @@ def dump(tmp_path_factory):
         (["--sentences", "-1"], "--sentences is -1; give 0 or more"),
         (["--min-count", "-1"], "--min-count is -1; give 0 or more"),
         (["--tau", "nan"], "--tau is nan"),
+        (["--tau", "1e300"], "τ is 1e+300, too large"),
     ],
 )
 def test_numbers_for_analyze(dump, tmp_path, capsys, words, said):

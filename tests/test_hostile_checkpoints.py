@@ -22,6 +22,9 @@ SMALL = {  # the flags of what `build` builds
 }
 
 
+NESTED = torch.nested.nested_tensor([torch.ones(2)]) if hasattr(torch, "nested") else torch.ones(2).to_sparse()
+
+
 def write(path, model=None, **others):
     torch.save({"model": {"w": torch.ones(3)} if model is None else model, "args": None, "cfg": None, **others}, path)
     return str(path)
@@ -46,11 +49,25 @@ def refusal(path):
         (torch.ones(2).to_sparse(), "its weight 'w' is not a plain tensor"),
         (torch.ones(2, dtype=torch.complex64), "its weight 'w' is not a plain tensor"),
         (torch.ones(1).expand(10**9, 10**3), "has the shape [1000000000, 1000], but the file holds 1 numbers"),
+        (NESTED, "its weight 'w' is not a plain tensor"),
+        (torch.tensor([1, float("nan")]), "its weight 'w' is infinite or not a number: its training has failed"),
+        (torch.tensor([1, float("-inf")]).half(), "its weight 'w' is infinite or not a number"),
     ],
-    ids=["text", "number", "list", "sparse", "complex", "expanded"],
+    ids=["text", "number", "list", "sparse", "complex", "expanded", "nested", "nan", "infinite"],
 )
 def test_a_weight_that_cannot_be_averaged(tmp_path, weight, said):
     assert said in refusal(write(tmp_path / "a.pt", {"w": weight}))
+
+
+def test_what_is_never_used_may_be_any_number(tmp_path):
+    """fairseq 0.12.2 saves one number of memory that it never set."""
+    weights = {"w": torch.ones(2), "encoder.embed_positions._float_tensor": torch.tensor([float("nan")])}
+    assert set(load(write(tmp_path / "a.pt", weights))["model"]) == set(weights)
+
+
+def test_no_weights_and_names_that_are_not_text(tmp_path):
+    assert "its 'model' has no weights" in refusal(write(tmp_path / "a.pt", {}))
+    assert "the name of a weight is 1, a int, not text" in refusal(write(tmp_path / "b.pt", {1: torch.ones(2)}))
 
 
 class RunsCode:
@@ -106,6 +123,8 @@ def test_a_directory_and_a_missing_file(tmp_path):
     [
         ({"encoder_layers": 10**6}, "its flags describe a model of at least"),
         ({"decoder_embed_dim": 10**9}, "its flags describe a model of at least"),
+        ({"decoder_output_dim": 10**9}, "its flags describe a model of at least"),
+        ({"decoder_input_dim": 10**9}, "its flags describe a model of at least"),
         ({"max_source_positions": 10**12}, "its flag max_source_positions is 1000000000000"),
         ({"encoder_attention_heads": 0}, "cannot be built with its flags"),
         ({"activation_fn": "no such"}, "cannot be built with its flags"),
@@ -120,6 +139,18 @@ def test_flags_that_cannot_be_built_are_refused_before_anything_is_built(build, 
     assert main(["convert", "--from", str(path), "--to", "rela_g", "--output", str(tmp_path / "new.pt")]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and said in err and str(path) in err
+    assert os.listdir(tmp_path) == ["stock.pt"]
+
+
+def test_weights_of_whole_numbers_are_not_converted(build, tmp_path, capsys):
+    """They would be rounded without a word."""
+    path = tmp_path / "stock.pt"
+    weights = {name: weight.long() for name, weight in build("transformer").state_dict().items()}
+    cfg = {"model": Namespace(_name="transformer", arch="transformer", **SMALL)}
+    torch.save({"model": weights, "args": None, "cfg": cfg}, path)
+    assert main(["convert", "--from", str(path), "--to", "rela_g", "--output", str(tmp_path / "new.pt")]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and str(path) in err and "holds torch.int64, not torch.float32" in err
     assert os.listdir(tmp_path) == ["stock.pt"]
 
 

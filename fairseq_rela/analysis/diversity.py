@@ -5,6 +5,7 @@ from typing import Dict, Optional, Sequence
 import numpy as np
 
 from fairseq_rela.dump.zeros import is_nonzero, null_rows
+from fairseq_rela.errors import InputError
 
 TAUS = (1.0, 0.5, 0.25, 0.1)
 
@@ -65,7 +66,9 @@ def _rectified_diversity(
             peak = np.zeros(len(peak))
             powers = np.exp(logits)
         else:
-            powers = np.exp(logits - np.repeat(peak, per_row))
+            # Below -10,000 all exponentials are 0. The bound keeps 0 × ∞ out of the entropy.
+            logits = np.maximum(logits - np.repeat(peak, per_row), -1e4)
+            powers = np.exp(logits)
         of_zero = np.exp(-np.maximum(peak, 0))  # the peak of a row with zeros is at least 0
         total = zeros * of_zero + _row_sums(powers, starts)
         base = of_zero / total  # the probability of each zero of a row
@@ -79,9 +82,10 @@ def _rectified_diversity(
         mixture = np.maximum(mixture / heads, 0)
         if visible is not None:
             mixture *= visible
-        # H(p) = ln Z - Σ p·logit: no logarithm per weight
+        # H(p) = ln Z - Σ p·logit: no logarithm per weight. The logits and Z are relative to the peak, and a zero's is
+        # minus the peak: a large peak that is added and subtracted again would leave its rounding.
         powers *= logits
-        entropy = np.log(total) + peak - _row_sums(powers, starts) / total
+        entropy = np.log(total) - (_row_sums(powers, starts) - zeros * of_zero * np.maximum(peak, 0)) / total
         diversity[tau] = _divergence(mixture, _by_row(entropy, rows, shape), null)
     return diversity
 
@@ -115,7 +119,10 @@ def _signed_power(values: np.ndarray, tau: float) -> np.ndarray:
         power = np.sqrt(size)
         power = power if tau == 0.5 else np.sqrt(power)
     else:
-        power = size**tau
+        with np.errstate(over="ignore"):
+            power = size**tau
+        if not np.isfinite(power).all():
+            raise InputError(f"τ is {tau:g}, too large: the weight {size.max():g} to this power is no finite number")
     return power if size is values else np.copysign(power, values)
 
 

@@ -2,10 +2,12 @@
 
 import gzip
 import zlib
+from functools import partial
 from typing import IO, Iterator, Tuple, cast
 
 from fairseq_rela.errors import InputError
 
+LONGEST_LINE = 10_000_000  # bytes; a longer one is not a sentence, and /dev/zero would fill the memory
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -20,7 +22,9 @@ def raw_lines(path: str) -> Iterator[bytes]:
     """The lines of `path` without their line ends. Only a line feed ends a line; U+2028 and others are text."""
     with open_bytes(path) as stream:
         try:
-            for number, line in enumerate(stream, 1):
+            for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
+                if len(line) == LONGEST_LINE:
+                    raise InputError(f"{path}, line {number}: has {LONGEST_LINE} bytes or more; is this a text file?")
                 if number == 1 and line.startswith(_BYTE_ORDER_MARKS):
                     raise InputError(f"{path}, line 1: begins with a byte-order mark; save it as UTF-8 without one")
                 yield line.rstrip(b"\r\n")

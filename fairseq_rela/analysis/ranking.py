@@ -45,7 +45,7 @@ class LineBits:
 class ScoreSorter:
     """Sorts (score, id) by score, and equal scores by id. `directory` holds the file; the memory needed is constant."""
 
-    def __init__(self, directory: str, run_pairs: int = _RUN_PAIRS) -> None:
+    def __init__(self, directory: Optional[str], run_pairs: int = _RUN_PAIRS) -> None:
         self.count = 0
         self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 (open until `close`)
         self._run_pairs = run_pairs

@@ -4,6 +4,7 @@
 Here only the null rates are parsed. The other columns are only checked for characters that are not in numbers.
 """
 
+import io
 from array import array
 from itertools import chain
 from operator import itemgetter
@@ -11,11 +12,12 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from fairseq_rela.analysis.lines import text_lines
+from fairseq_rela.analysis.lines import LONGEST_LINE, text_lines
 from fairseq_rela.dump.pair_text import CHECKSUM_BITS
 from fairseq_rela.dump.segment import MOST_ID
 from fairseq_rela.dump.statistics import CHECKSUM, KEYS, PARTIAL, check_columns, read_stats
 from fairseq_rela.errors import InputError
+from fairseq_rela.inputs import require_file
 
 _IN_NUMBERS = b"0123456789.eE+-\t\n"
 _BLOCK_BYTES = 1 << 20
@@ -38,6 +40,7 @@ def cross_layers(path: str) -> Tuple[int, ...]:
 
 
 def _header(path: str) -> List[str]:
+    require_file(path)
     header = next(text_lines(path), (1, ""))[1].split("\t")
     check_columns(path, header)
     if not _null_columns(header):
@@ -58,7 +61,7 @@ def stats_blocks(path: str) -> Iterator[StatsBlock]:
         file.readline()
         first = 2
         while True:
-            lines = file.readlines(_BLOCK_BYTES)
+            lines = io.BytesIO(file.read(_BLOCK_BYTES) + file.readline(LONGEST_LINE)).readlines()
             if lines and not lines[-1].endswith(b"\n") and path.endswith(PARTIAL):
                 lines.pop()  # incomplete, because the run was killed
             if not lines:

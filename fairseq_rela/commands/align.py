@@ -120,7 +120,7 @@ def _write(args: argparse.Namespace, links: Dict[int, Links]) -> None:
     if missing:
         print(f"fairseq-rela align: {missing} sentences are not in the dump; their lines are empty", file=sys.stderr)
     lines = (pharaoh(links.get(number, frozenset())) + "\n" for number in range(last + 1))
-    if args.out:
+    if args.out is not None:
         write_atomically(args.out, lambda file: file.writelines(line.encode() for line in lines))
     else:
         for line in lines:

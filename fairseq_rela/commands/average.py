@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> None:
         paths = last_checkpoints(paths, args.num_epoch_checkpoints, EPOCH, args.checkpoint_upper_bound)
     elif args.num_update_checkpoints is not None:
         paths = last_checkpoints(paths, args.num_update_checkpoints, UPDATE, args.checkpoint_upper_bound)
+    elif args.checkpoint_upper_bound is not None:
+        raise InputError("--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints")
     allow_fairseq_checkpoints()
     checkpoints.save(average(paths), args.output)
     print(f"average of {len(paths)} checkpoints written to {args.output}:")

@@ -59,6 +59,7 @@ from fairseq_rela.analysis.splitting import (
 )
 from fairseq_rela.atomic import write_directory_atomically
 from fairseq_rela.errors import InputError
+from fairseq_rela.inputs import require_file
 from fairseq_rela.progress import progress
 
 
@@ -142,6 +143,8 @@ def _split(args: argparse.Namespace) -> None:
         raise InputError(f"--keep is {args.keep:g}; a share is between 0 and 1")
     if args.max_score is not None and math.isnan(args.max_score):
         raise InputError("--max-score is nan; give a number")
+    for path in (args.source, args.target):
+        require_file(path)
     terms = _selected_terms(args.selection, args.pairs) if args.selection else None
     lines = line_count(args.source)
     with write_directory_atomically(args.out) as directory, ScoreSorter(directory) as sorter:

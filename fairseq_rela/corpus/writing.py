@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zlib
 from contextlib import ExitStack
 from random import Random
@@ -11,13 +12,15 @@ from fairseq_rela.atomic import write_directory_atomically
 from fairseq_rela.corpus.grammar import Grammar, Sentence
 from fairseq_rela.corpus.lexicon import Lexicon
 from fairseq_rela.corpus.noise import labels, noisy_target
-from fairseq_rela.corpus.options import BUCKETS, Options
+from fairseq_rela.corpus.options import BUCKETS, SPLITS, Options
 from fairseq_rela.errors import InputError
 from fairseq_rela.progress import progress
 
 GENERATOR = "fairseq-rela toy-corpus"
 VERSION = 1  # of the text; it changes whenever the same options give another corpus
 DESCRIPTION = "corpus.json"
+_MOST_CHARACTERS = 1_000_000  # of corpus.json
+_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})\.[A-Za-z0-9_]+")  # of a file that a corpus may have
 
 
 def split_of(source: List[str]) -> str:
@@ -65,7 +68,7 @@ def existing(out: str, options: Options) -> bool:
     held = {"version": old.get("version"), **old["options"]}
     for name, value in new.items():
         if held.get(name) != value:
-            difference = f"{name.replace('_', '-')} {held.get(name)}, not {value}"
+            difference = f"{name.replace('_', '-')} {str(held.get(name))[:40]}, not {str(value)[:40]}"
             raise InputError(f"{description} is of another corpus ({difference}): give another directory, or --force")
     for name in names:
         if not os.path.exists(os.path.join(out, name)):
@@ -77,10 +80,10 @@ def _description(out: str) -> Optional[Dict[str, Any]]:
     """The content of `corpus.json`; None if there is no toy corpus."""
     try:
         with open(os.path.join(out, DESCRIPTION), encoding="utf-8") as file:
-            old = json.load(file)
+            old = json.loads(file.read(_MOST_CHARACTERS))
         ours = old["generator"] == GENERATOR and isinstance(old["options"], dict) and isinstance(old["files"], dict)
         return old if ours else None
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -89,7 +92,7 @@ def write_corpus(out: str, options: Options) -> None:
     grammar = Grammar(Lexicon(options.lexicon, options.seed), options.max_clauses)
     counts = {name: {"lines": 0, "words": 0} for split in options.sizes() for name in options.files(split)}
     old = _description(out)
-    obsolete = [name for name in (old["files"] if old else []) if os.path.basename(name) == name]
+    obsolete = [name for name in (old["files"] if old else []) if _FILE_NAME.fullmatch(name)]
     with write_directory_atomically(out, last=DESCRIPTION, obsolete=obsolete) as partial:
         with ExitStack() as stack:
             files = {

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from fairseq_rela import __version__
 from fairseq_rela.dump.info_fields import check_fields, parsed_json
 from fairseq_rela.errors import InputError
+from fairseq_rela.inputs import require_file
 from fairseq_rela.kinds import KINDS, check_kinds, keys_of, queries_of
 
 FORMAT = 1
@@ -77,6 +78,7 @@ class DumpInfo:
 def read_info(directory: str) -> DumpInfo:
     """The `dump.json` of a dump."""
     path = os.path.join(directory, INFO_FILE)
+    require_file(path)
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)

@@ -26,6 +26,7 @@ import numpy as np
 from fairseq_rela.dump.info import DumpInfo, KindInfo
 from fairseq_rela.dump.zeros import BITS, is_nonzero
 from fairseq_rela.errors import InputError
+from fairseq_rela.inputs import require_file
 
 MOST_ID = 10**9 - 1  # of a sentence; it is a line number of the text that was translated
 _SPAN = ("<i8", (2,))
@@ -163,6 +164,7 @@ class Segment:
     def __init__(self, path: str, info: DumpInfo) -> None:
         self.path = path
         self._info = info
+        require_file(path)
         self._arrays: Dict[str, int] = {}  # where the data of an array begin in the file, once known
         try:
             with zipfile.ZipFile(path) as archive:

@@ -11,6 +11,7 @@ pairs.
 import contextlib
 import os
 import re
+from functools import partial
 from types import TracebackType
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TextIO, Tuple, Type
 
@@ -28,7 +29,7 @@ PARTIAL = ".partial"
 KEYS = ("id", "rank", "source_length", "target_length")
 CHECKSUM = "checksum"
 _COLUMN = re.compile(rf"({'|'.join(KINDS)})\.[0-9]{{1,4}}\.(null|sparsity)")
-_LONGEST_LINE = 1_000_000  # characters of the heading
+_LONGEST_LINE = 1_000_000  # characters
 
 
 class PairStats(NamedTuple):
@@ -88,7 +89,7 @@ class StatsWriter:
         try:
             file = open(self._partial, "r+", encoding="utf-8", newline="\n")  # noqa: SIM115 (open until `close`)
             header = file.readline()
-            if not header.endswith("\n"):
+            if not header.endswith("\n") and "\t".join([*self._keys, *self.columns]).startswith(header):
                 file.close()
                 os.unlink(self._partial)  # killed before its first line was complete: it has no data
                 return self._new_file()
@@ -232,7 +233,7 @@ def read_stats(path: str) -> Iterator[PairStats]:
         with open(path, encoding="utf-8", newline="\n") as file:
             header = file.readline(_LONGEST_LINE).rstrip("\n").split("\t")
             keys = check_columns(path, header)
-            for number, line in enumerate(file, start=2):
+            for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), ""), start=2):
                 if not line.endswith("\n") and path.endswith(PARTIAL):
                     return
                 yield _parsed(path, number, line, keys, header[len(keys) :])
