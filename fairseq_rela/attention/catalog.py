@@ -13,7 +13,6 @@ class Attention(NamedTuple):
     norm: str  # a name in `norms.NORMS`
     table1_row: Optional[int] = None  # its row in the paper's Table 1; None if it is not there
     centred: bool = False  # the keys are centred over the positions that the query sees; see `centring`
-    query_gain: bool = False  # each column of the queries has a learnt factor, after they got one size
     unit: bool = False  # every head's query and key is scaled to the root mean square 1; see `centring`
 
 
@@ -33,7 +32,6 @@ CATALOG = {
     "rela_gc": Attention("relu", "gated_rmsnorm", centred=True, unit=True),
     "rela_ic": Attention("relu", "rmsnorm_init", centred=True, unit=True),
     "rexa": Attention("rectified_exp", "head_rmsnorm_init", centred=True, unit=True),
-    "rexa_q": Attention("rectified_exp", "head_rmsnorm_init", centred=True, unit=True, query_gain=True),
 }
 
 

@@ -60,7 +60,6 @@ class ScoredAttention(MultiheadAttention):
         self.pointwise = activation.pointwise
         self.activation = activation.build(topk) if activation.takes_k else activation.build()
         self.centred, self.unit = row.centred, row.unit
-        self.query_gain = torch.nn.Parameter(torch.ones(embed_dim)) if row.query_gain else None
         self.causal = causal
         self.normed = row.norm != "none"
         self.norm = NORMS[row.norm](embed_dim, self.head_dim)
@@ -80,8 +79,6 @@ class ScoredAttention(MultiheadAttention):
         q = self.q_proj(query).view(query.size(0), query.size(1), self.num_heads, -1)
         if self.unit:
             q = unit_size(q)
-        if self.query_gain is not None:
-            q = q * self.query_gain.view(self.num_heads, -1)
         columns: List[Tensor] = []
         if mean is not None:
             columns.append(centring_column(q, mean, self.k_proj.bias))
