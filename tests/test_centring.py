@@ -137,7 +137,7 @@ def test_a_lone_key_is_weighed_by_the_bias_alone(name):
     x = torch.randn(1, 1, 12).double()
     _, weights = module(x, x, x, need_head_weights=True)
     q, bias = unit_size(module.q_proj(x).view(3, 4)), module.k_proj.bias.view(3, 4)
-    assert torch.allclose(weights.flatten(), torch.relu((q * bias).sum(-1) / 2), atol=1e-9)
+    assert torch.allclose(weights.flatten(), module.activation((q * bias).sum(-1) / 2), atol=1e-9)
 
 
 @each_centred
