@@ -18,7 +18,7 @@ from fairseq_rela.attention.activations import ACTIVATIONS, at_least_float32
 from fairseq_rela.attention.centring import mean_so_far, running_mean, visible_mean
 from fairseq_rela.attention.masks import check_mask, hidden_by, joined_padding
 from fairseq_rela.attention.pointwise import pointwise_attention
-from fairseq_rela.attention.projection import product32
+from fairseq_rela.attention.products import product32
 from fairseq_rela.attention.scored import ScoredAttention
 
 
