@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_rela.attention.activations import at_least_float32
+from fairseq_rela.attention.products import factor
 from fairseq_rela.errors import InputError
 
 LEARN = "learn"
@@ -98,11 +99,13 @@ class Threshold(nn.Module):
         kept = self.theta.detach()[heads]
         self.theta = nn.Parameter(kept) if isinstance(self.theta, nn.Parameter) else kept
 
-    def query_column(self, q: Tensor, scale: float) -> Tensor:
-        """What stands beside each head's query (T, B, H, d_h): −θ/scale (H, 1) or −c ‖q‖ (T, B, H, 1)."""
+    def query_column(self, q: Tensor, scale: float, key_size: float = 1.0) -> Tensor:
+        """What stands beside each head's query (T, B, H, d_h): −θ/scale (H, 1) or −c ‖q‖ (T, B, H, 1).
+
+        `key_size`: ‖k‖ where it is the same for all keys, so that their column may be 1."""
         theta = self.theta.view(-1, 1)
         if self.driven:
-            return -theta * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
+            return -theta * key_size * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
         return -theta / scale
 
     def key_column(self, k: Tensor) -> Tensor:
@@ -129,7 +132,7 @@ class Threshold(nn.Module):
 
     @torch.jit.unused
     @torch.no_grad()
-    def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, own: bool) -> None:
+    def drive(self, q: Tensor, k: Tensor, beside_q: Tensor, beside_k: Tensor, causal: bool, own: bool) -> None:
         """Move c so that the share of zeros gets nearer to the target, by what some queries of this batch show.
 
         A step down the slope of the pinball loss of the cosines x, E[max(ρ (x − c), (ρ − 1)(x − c))], which is least
@@ -141,7 +144,8 @@ class Threshold(nn.Module):
         go below 0: what a model learns first, it learns as if nobody drove it.
 
         Args:
-            q: (B × H, T, w), k: (B × H, S, w), whose last columns are those above; padded keys are zeroed
+            q: (B × H, T, d_h), k: (B × H, S, d_h); padded keys are zeroed
+            beside_q, beside_k: their columns, (B × H, T, c) and (B × H, S, c); last those above, 0 for padded keys
             causal: query t sees keys 0 … t only
             own: queries and keys are of the same tokens, so that padding is known of both
         """
@@ -151,8 +155,10 @@ class Threshold(nn.Module):
         rows = q.size(0) // self.heads
         step = max(1, q.size(1) * rows // self.QUERIES)
         chosen = torch.arange(self.updates % step % q.size(1), q.size(1), step, device=q.device)
-        scores = torch.bmm(at_least_float32(q[:, chosen]), at_least_float32(k).transpose(1, 2)) * scale
-        present = k[..., -1].ne(0)  # (B × H, S)
+        wide = at_least_float32(beside_k)
+        scores = torch.bmm(at_least_float32(beside_q[:, chosen]), wide.transpose(1, 2))
+        scores = scores + torch.bmm(factor(q[:, chosen]), factor(k).transpose(1, 2))
+        present = beside_k[..., -1].ne(0)  # (B × H, S)
         visible = present.unsqueeze(1).expand_as(scores)
         if causal:
             visible = visible & (torch.arange(k.size(1), device=q.device) <= chosen.unsqueeze(1))
