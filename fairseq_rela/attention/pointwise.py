@@ -29,15 +29,10 @@ def kernel_attention(
     dropout: float,
 ) -> Optional[Tensor]:
     """`pointwise_attention` by GPU kernels, or None where there is none for this: they take one column at most."""
-    if beside_q is None or beside_k is None:
-        columns = (None, None)
-    elif beside_q.size(2) == 1:
-        columns = (-beside_q[..., 0], beside_k[..., 0])
-    else:
+    if not kernels.usable(q, k, v, activation) or (beside_q is not None and beside_q.size(2) > 1):
         return None
-    if not kernels.usable(q, k, v, activation):
-        return None
-    return kernels.attention(q, k, v, *columns, causal, scale, dropout)
+    terms = (None, None) if beside_q is None or beside_k is None else (-beside_q[..., 0], beside_k[..., 0])
+    return kernels.attention(q, k, v, *terms, causal, scale, dropout)
 
 
 def beside(x: Tensor, columns: Optional[Tensor]) -> Tensor:
