@@ -25,7 +25,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
 runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs where there is a GPU or the interpreter")
 gpu = pytest.mark.gpu
-half = torch.float16
+half, brief = torch.float16, torch.bfloat16
 # relative to the norm of what is expected, in float64; rounding to 8, 11 or 24 bits, and sums of some hundred
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
 
@@ -40,7 +40,7 @@ def test_all_below_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert re.search(r"\b47 passed", done.stdout), done.stdout[-300:]
+    assert re.search(r"\b56 passed", done.stdout), done.stdout[-300:]
 
 
 def weights_of(q, k, a=None, b=None, causal=False, scale=1.0, mask=None):
@@ -168,11 +168,15 @@ def test_float16_with_many_keys_and_large_scores_is_finite():
     q = torch.full((1, 16, 32), 50.0 / 32, device=DEVICE, dtype=half).requires_grad_()
     k = torch.full((1, 4096, 32), 1.0, device=DEVICE, dtype=half)
     k[:, ::2] = -1.0  # scores of ±50
-    v = torch.full((1, 4096, 32), 2.0, device=DEVICE, dtype=half)
+    v = torch.full((1, 4096, 32), 2.0, device=DEVICE, dtype=half).requires_grad_()
+    k.requires_grad_()
     heads = kernels.attention(q, k, v)
     assert heads.eq(2048 * 50.0 * 2.0).all()  # 204,800: float16 ends at 65,504
-    (dq,) = torch.autograd.grad(heads, q, torch.full_like(heads, 1e-3))
+    dq, dk, dv = torch.autograd.grad(heads, (q, k, v), torch.full_like(heads, 1e-3))
     torch.testing.assert_close(dq.float(), torch.full_like(heads, 2048 * 2.0 * 32 * 1e-3), rtol=2e-3, atol=0)
+    seen, ones = k > 0, torch.ones(k.shape, device=DEVICE)
+    torch.testing.assert_close(dk.float(), seen * ones * 16 * 32 * 2e-3 * 50 / 32, rtol=2e-3, atol=0)
+    torch.testing.assert_close(dv.float(), seen * ones * 16 * 50 * 1e-3, rtol=2e-3, atol=0)
 
 
 @runs
@@ -229,7 +233,9 @@ def test_checkpointed_activations_drop_the_same_weights():
 
 @runs
 @gpu
-@pytest.mark.parametrize("dtype, out", [(torch.float32, None), (torch.float32, half), (half, half)])
+@pytest.mark.parametrize(
+    "dtype, out", [(torch.float32, None), (torch.float32, half), (half, half), (torch.float32, brief), (brief, brief)]
+)
 @pytest.mark.parametrize("width, gated", [(24, True), (512, True), (64, False)])
 def test_gated_norm(width, gated, dtype, out):
     torch.manual_seed(width)
@@ -248,6 +254,25 @@ def test_gated_norm(width, gated, dtype, out):
     grad = torch.randn_like(actual)
     for x, y in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, exact, grad.double())):
         assert_near(x, y, tolerance)
+
+
+@runs
+@gpu
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_size_alone(dtype):
+    """The norm without gate and gain: what gives queries and keys one size."""
+    torch.manual_seed(0)
+    x = (torch.randn(5, 3, 2, 32, device=DEVICE) * 4).to(dtype)
+    x[0, 0] = 0
+    x.requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    found, expected = kernels.gated_rms_norm(x, None, None, 1e-6), exact / (exact.pow(2).mean(-1, True) + 1e-6).sqrt()
+    assert found.dtype == dtype and found[0, 0].eq(0).all()
+    assert_near(found, expected, TOLERANCE[dtype])
+    grad = torch.randn(x.shape, device=DEVICE).to(dtype)
+    grad[0, 0] = 0  # else this row's, of a size of 1,000, hides the others
+    (dx,) = torch.autograd.grad(found, x, grad)
+    assert_near(dx, torch.autograd.grad(expected, exact, grad.double())[0], TOLERANCE[dtype])
 
 
 @runs

@@ -207,7 +207,8 @@ def test_one_step_by_hand():
         [-2, 0, 2, 7, 0, 7],
     ]
     k[3] = 0  # padding
-    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 0.5, causal=False, self_attention=False)
+    q, k = (x[:, 0].transpose(0, 1) for x in (q, k))
+    threshold.drive(q[..., :2], k[..., :2], q[..., 2:], k[..., 2:], causal=False, self_attention=False)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.9 - 4 / 6)] * 2)
 
 
@@ -217,7 +218,8 @@ def test_what_the_future_hides_does_not_count(causal, zeros):
     threshold = Threshold(1, driven(0.5))
     queries, keys = torch.tensor([[[1.0, 0.0]], [[1.0, 4.0]]]), torch.tensor([[[1.0, 0.0]], [[-1.0, 1.0]]])
     q, k = scored(threshold, queries, keys, 1.0)
-    threshold.drive(q[:, 0].transpose(0, 1), k[:, 0].transpose(0, 1), 1.0, causal, self_attention=True)
+    q, k = (x[:, 0].transpose(0, 1) for x in (q, k))
+    threshold.drive(q[..., :2], k[..., :2], q[..., 2:], k[..., 2:], causal, self_attention=True)
     assert threshold.theta.tolist() == pytest.approx([0.2 * (0.5 - zeros)])
 
 

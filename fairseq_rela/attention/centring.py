@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_rela.attention import kernels
 from fairseq_rela.attention.activations import at_least_float32
 
 
@@ -54,8 +55,11 @@ class UnitSize(torch.autograd.Function):
 
 def unit_size(x: Tensor, eps: float = 1e-6) -> Tensor:
     """x / √(mean(x²) + eps) over the last dimension: the root mean square of every head's vector becomes 1."""
-    if not torch.jit.is_scripting() and torch.is_grad_enabled():
-        return UnitSize.apply(x, eps)
+    if not torch.jit.is_scripting():
+        if kernels.norm_usable(x):
+            return kernels.gated_rms_norm(x, None, None, eps)
+        if torch.is_grad_enabled():
+            return UnitSize.apply(x, eps)
     wide = at_least_float32(x)
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
@@ -135,7 +139,7 @@ def _present(padding: Tensor, like: Tensor) -> Tensor:
 
 def centred(k: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
     """k_j − k̄ + b_k: keys (S, N, H, d_h) with one mean (1, N, H, d_h) for all queries."""
-    return k - _mean_without_bias(mean, bias).to(k.dtype)
+    return k + _bias_without_mean(mean, bias).to(k.dtype)
 
 
 def centring_column(q: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
@@ -143,12 +147,12 @@ def centring_column(q: Tensor, mean: Tensor, bias: Optional[Tensor]) -> Tensor:
 
     The means are (T, B, H, d_h), or (1, B, H, d_h) in a step of decoding.
     """
-    return -(at_least_float32(q) * _mean_without_bias(mean, bias)).sum(-1, keepdim=True)
+    return (at_least_float32(q) * _bias_without_mean(mean, bias)).sum(-1, keepdim=True)
 
 
-def _mean_without_bias(mean: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """k̄ − b_k (…, H, d_h)."""
-    return mean if bias is None else mean - bias.view(mean.size(2), -1)
+def _bias_without_mean(mean: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """b_k − k̄ (…, H, d_h)."""
+    return -mean if bias is None else bias.view(mean.size(2), -1) - mean
 
 
 def with_columns(x: Tensor, columns: List[Tensor]) -> Tensor:

@@ -17,8 +17,8 @@ from torch import Tensor
 from fairseq_rela.attention.activations import ACTIVATIONS, at_least_float32
 from fairseq_rela.attention.centring import mean_so_far, running_mean, visible_mean
 from fairseq_rela.attention.masks import check_mask, hidden_by, joined_padding
-from fairseq_rela.attention.pointwise import pointwise_attention
-from fairseq_rela.attention.projection import product32
+from fairseq_rela.attention.pointwise import kernel_attention, pointwise_attention
+from fairseq_rela.attention.products import product32
 from fairseq_rela.attention.scored import ScoredAttention
 
 
@@ -73,35 +73,51 @@ class RelaMultiheadAttention(ScoredAttention):
         k, v, padding, mean = self._keys_values(
             query, key, value, key_padding_mask, incremental_state, static_kv, hidden_by(attn_mask)
         )
-        q = self._scored_queries(query, mean) * self.scaling
+        q = self._scored_queries(query, mean)
         sentences, src_len, width = k.size(0), k.size(2), k.size(3)
         beam = bsz // sentences  # hypotheses of one sentence share its keys: their queries become rows
 
         q = q.view(tgt_len, sentences, beam, self.num_heads, width)
         q = q.permute(1, 3, 2, 0, 4).reshape(sentences * self.num_heads, beam * tgt_len, width)
-        k = k.view(-1, src_len, width)
+        k, v = k.view(-1, src_len, width), v.view(-1, src_len, self.head_dim)
         if not torch.jit.is_scripting() and incremental_state is None:
-            self._drive_threshold(q, k, 1.0, causal=attn_mask is not None)
-        scores = torch.bmm(q, k.transpose(1, 2))
-        scores = scores.view(sentences, self.num_heads, beam, tgt_len, src_len)
-        weights = self._weights(scores, attn_mask, padding)
-
-        dropped = self.dropout_module(weights).view(-1, beam * tgt_len, src_len)
-        v = v.view(-1, src_len, self.head_dim)
-        if self.normed and (v.dtype == torch.float16 or v.dtype == torch.bfloat16):
-            # Weights are unbounded. Their sum over many keys can exceed 65,504, the largest float16, and is rounded to
-            # 8 bits in bfloat16.
-            heads = product32(dropped, v)
-        else:
-            heads = torch.bmm(dropped, v)
+            d = self.head_dim
+            self._drive_threshold(q[..., :d], k[..., :d], q[..., d:], k[..., d:], causal=attn_mask is not None)
+        heads, weights = torch.jit.annotate(Optional[Tensor], None), torch.jit.annotate(Optional[Tensor], None)
+        if not torch.jit.is_scripting() and not (need_weights or need_head_weights):
+            heads = self._one_launch(q, k, v, attn_mask, padding)
+        if heads is None:
+            scores = torch.bmm(q * self.scaling, k.transpose(1, 2))
+            scores = scores.view(sentences, self.num_heads, beam, tgt_len, src_len)
+            weights = self._weights(scores, attn_mask, padding)
+            heads = self._weighted_values(self.dropout_module(weights).view(-1, beam * tgt_len, src_len), v)
         heads = heads.view(sentences, self.num_heads, beam, tgt_len, self.head_dim)
         heads = heads.permute(3, 0, 2, 1, 4).reshape(tgt_len, bsz, -1)
         output = self.out_proj(self.norm(heads).to(query.dtype))
 
-        if not (need_weights or need_head_weights):
+        if weights is None or not (need_weights or need_head_weights):
             return output, None
         shown = weights.permute(1, 0, 2, 3, 4).reshape(self.num_heads, bsz, tgt_len, src_len)
         return output, shown if need_head_weights else shown.mean(dim=0)
+
+    def _weighted_values(self, weights: Tensor, v: Tensor) -> Tensor:
+        """The heads, from weights (N × H, rows, S) and values (N × H, S, d_h)."""
+        if self.normed and (v.dtype == torch.float16 or v.dtype == torch.bfloat16):
+            # weights are unbounded: their sum over many keys passes float16's 65,504 and bfloat16's 8 bits
+            return product32(weights, v)
+        return torch.bmm(weights, v)
+
+    @torch.jit.unused
+    def _one_launch(
+        self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Optional[Tensor], padding: Optional[Tensor]
+    ) -> Optional[Tensor]:
+        """The heads by one GPU kernel, as in a step of beam search; None where there is none for this."""
+        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+        if not self.pointwise or attn_mask is not None or padding is not None:
+            return None
+        d = self.head_dim
+        columns = (q[..., d:], k[..., d:]) if q.size(2) > d else (None, None)
+        return kernel_attention(self.activation_name, q[..., :d], k[..., :d], v, *columns, False, self.scaling, dropout)
 
     @torch.jit.unused
     def _streams(self, attn_mask: Optional[Tensor]) -> bool:
@@ -122,21 +138,30 @@ class RelaMultiheadAttention(ScoredAttention):
         padding = None if padding is None else padding.to(torch.bool)
         k = self._projected_keys(key)
         mean = running_mean(k, padding) if self.centred and causal else None
-        k = self._scored_keys(k, padding, own_mean=causal)
+        k, columns = self._keys(k, padding, own_mean=causal)
         if padding is not None:
             padding = padding.t().unsqueeze(-1).unsqueeze(-1)
-            k_is_saved = self.unit and not self.centred  # the gradient of `unit_size` needs k unchanged
-            if ACTIVATIONS[self.activation_name].in_place is not None and not k_is_saved:
+            if ACTIVATIONS[self.activation_name].in_place is not None and not self._needed_unmasked(causal):
                 k.detach().masked_fill_(padding, 0.0)  # autograd need not know: where a weight is 0, its gradient is 0
             else:
                 k = k.masked_fill(padding, 0.0)
-        q, k = self._by_head(self._scored_queries(query, mean)), self._by_head(k)
-        self._drive_threshold(q, k, self.scaling, causal)
+        beside_k = self._columns_by_head(columns, k, padding)
+        q, columns = self._queries(query, mean)
+        beside_q = self._columns_by_head(columns, q, None)
+        q, k = self._by_head(q), self._by_head(k)
+        if beside_q is not None and beside_k is not None:
+            self._drive_threshold(q, k, beside_q, beside_k, causal)
         dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         v = self._by_head(self.v_proj(value))
-        heads = pointwise_attention(self.activation_name, q, k, v, causal, self.scaling, dropout)
+        heads = pointwise_attention(self.activation_name, q, k, v, beside_q, beside_k, causal, self.scaling, dropout)
         heads = heads.transpose(0, 1).reshape(query.size(0), query.size(1), -1)
         return self.out_proj(self.norm(heads).to(query.dtype))
+
+    @torch.jit.unused
+    def _needed_unmasked(self, causal: bool) -> bool:
+        """Whether a gradient needs the keys as they are, without padding taken out: that of their size."""
+        sized = self.unit and (causal or not self.centred)
+        return sized or (self.threshold is not None and self.threshold.driven)
 
     def _keys_values(
         self,

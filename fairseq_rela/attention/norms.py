@@ -56,6 +56,8 @@ class RMSNorm(nn.Module):
         return torch.rsqrt(z.square().mean(-1, keepdim=True) + self.EPS) * self.gain.to(z.dtype)
 
     def forward(self, heads: Tensor) -> Tensor:
+        if not torch.jit.is_scripting() and kernels.norm_usable(heads, self.gain):
+            return kernels.gated_rms_norm(heads, None, self.gain, self.EPS, self.gain.dtype)
         z = at_least_float32(heads)
         return rms_norm(z, self.gain.to(z.dtype), self.EPS)
 
@@ -165,8 +167,10 @@ class GatedRMSNorm(torch.autograd.Function):
 
 def gated_rms_norm(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
     """σ(w ⊙ z) ⊙ RMSNorm(z), computed in the fastest way for its device and mode."""
-    if kernels.norm_usable(z, gain):
-        return kernels.gated_rms_norm(z, gate, gain, eps)
+    if kernels.norm_usable(z, gain):  # which computes in float32, and writes what the model is in
+        return kernels.gated_rms_norm(z, gate, gain, eps, gain.dtype)
+    z = at_least_float32(z)
+    gate, gain = gate.to(z.dtype), gain.to(z.dtype)
     if torch.is_grad_enabled():
         return GatedRMSNorm.apply(z, gate, gain, eps)
     if z.device.type != "cpu":
@@ -192,11 +196,11 @@ class Gated(nn.Module):
         return torch.sigmoid(self.gate.to(z.dtype) * z) * self.norm.scale(z)  # type: ignore[operator]
 
     def forward(self, heads: Tensor) -> Tensor:
-        z = at_least_float32(heads)
         if not torch.jit.is_scripting():  # TorchScript cannot call a Python autograd function
             norm = self.norm
             if isinstance(norm, RMSNorm):
-                return gated_rms_norm(z, self.gate.to(z.dtype), norm.gain.to(z.dtype), norm.EPS)
+                return gated_rms_norm(heads, self.gate, norm.gain, norm.EPS)
+        z = at_least_float32(heads)
         return torch.sigmoid(self.gate.to(z.dtype) * z) * self.norm(z)
 
 

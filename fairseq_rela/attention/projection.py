@@ -1,17 +1,8 @@
-"""Matrix products of the attention: linear layers, and a batched product that stays in float32."""
+"""The linear layers of the attention."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-
-def product32(a: Tensor, b: Tensor) -> Tensor:
-    """The batched matrix product in float32, even under autocast, which would use half precision."""
-    if torch.jit.is_scripting():
-        return torch.bmm(a.float(), b.float())
-    else:
-        with torch.autocast(a.device.type, enabled=False):
-            return torch.bmm(a.float(), b.float())
 
 
 class Projection(nn.Linear):

@@ -23,7 +23,7 @@ from fairseq_rela.errors import InputError
 class ScoredAttention(MultiheadAttention):
     """fairseq's attention with the activation, norm and threshold of a row of the catalog. It has no `forward` yet."""
 
-    __constants__: Tuple[str, ...] = ("pointwise", "normed", "centred", "unit", "causal")
+    __constants__: Tuple[str, ...] = ("pointwise", "normed", "centred", "unit", "one_column", "causal")
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class ScoredAttention(MultiheadAttention):
         self.pointwise = activation.pointwise
         self.activation = activation.build(topk) if activation.takes_k else activation.build()
         self.centred, self.unit = row.centred, row.unit
+        # the column of a threshold is the same for all keys, so the column of the queries' own means can hold it too
+        self.one_column = row.unit or threshold is None or threshold.target is None
         self.causal = causal
         self.normed = row.norm != "none"
         self.norm = NORMS[row.norm](embed_dim, self.head_dim)
@@ -70,11 +72,11 @@ class ScoredAttention(MultiheadAttention):
         k = self.k_proj(key).view(key.size(0), key.size(1), self.num_heads, -1)
         return unit_size(k) if self.unit else k
 
-    def _scored_queries(self, query: Tensor, mean: Optional[Tensor]) -> Tensor:
-        """Inputs (T, B, d) → projected queries (T, B, H, w).
+    def _queries(self, query: Tensor, mean: Optional[Tensor]) -> Tuple[Tensor, List[Tensor]]:
+        """Inputs (T, B, d) → projected queries (T, B, H, d_h), and their further columns, (…, H or 1, 1).
 
-        They have one further column if each query has its own `mean` of the keys (T or 1, B, H, d_h), and one for a
-        threshold.
+        There is one column if each query has its own `mean` of the keys (T or 1, B, H, d_h), and one for a threshold.
+        If the keys have the same column for both, there is one column for both.
         """
         q = self.q_proj(query).view(query.size(0), query.size(1), self.num_heads, -1)
         if self.unit:
@@ -83,11 +85,15 @@ class ScoredAttention(MultiheadAttention):
         if mean is not None:
             columns.append(centring_column(q, mean, self.k_proj.bias))
         if self.threshold is not None:
-            columns.append(self.threshold.query_column(q, self.scaling))
-        return with_columns(q, columns)
+            if mean is not None and self.one_column:
+                size = float(self.head_dim) ** 0.5  # of every key
+                columns = [columns[0] + self.threshold.query_column(q, self.scaling, size)]
+            else:
+                columns.append(self.threshold.query_column(q, self.scaling))
+        return q, columns
 
-    def _scored_keys(self, k: Tensor, padding: Optional[Tensor], own_mean: bool) -> Tensor:
-        """Projected keys (S, N, H, d_h) → (S, N, H, w), with the columns that are multiplied by those of the queries.
+    def _keys(self, k: Tensor, padding: Optional[Tensor], own_mean: bool) -> Tuple[Tensor, List[Tensor]]:
+        """Projected keys (S, N, H, d_h), and the columns that are multiplied by those of the queries.
 
         `own_mean` says that each query of a centred row has its own mean of the keys. Otherwise all queries see the
         same keys, and the keys themselves are centred here.
@@ -97,20 +103,40 @@ class ScoredAttention(MultiheadAttention):
             columns.append(torch.ones(1, 1, dtype=k.dtype, device=k.device))
         elif self.centred:
             k = centred(k, common_mean(k, padding), self.k_proj.bias)
-        if self.threshold is not None:
+        if self.threshold is not None and (len(columns) == 0 or not self.one_column):
             columns.append(self.threshold.key_column(k))
+        return k, columns
+
+    def _scored_queries(self, query: Tensor, mean: Optional[Tensor]) -> Tensor:
+        """Queries (T, B, d) → (T, B, H, w), with their columns."""
+        q, columns = self._queries(query, mean)
+        return with_columns(q, columns)
+
+    def _scored_keys(self, k: Tensor, padding: Optional[Tensor], own_mean: bool) -> Tensor:
+        """Projected keys (S, N, H, d_h) → (S, N, H, w), with their columns."""
+        k, columns = self._keys(k, padding, own_mean)
         return with_columns(k, columns)
 
     @torch.jit.unused
-    def _drive_threshold(self, q: Tensor, k: Tensor, scale: float, causal: bool) -> None:
+    def _drive_threshold(self, q: Tensor, k: Tensor, beside_q: Tensor, beside_k: Tensor, causal: bool) -> None:
         # With checkpointed activations `forward` runs twice per update. Only the second run has gradients.
         if self.threshold is not None and self.training and torch.is_grad_enabled():
-            self.threshold.drive(q, k, scale, causal, self_attention=self.self_attention)
+            self.threshold.drive(q, k, beside_q, beside_k, causal, self_attention=self.self_attention)
 
     @torch.jit.unused
     def _by_head(self, x: Tensor) -> Tensor:
-        """(S, B, d) or (S, B, H, w) → (B × H, S, w), a view of the same memory."""
-        return x.view(x.size(0), x.size(1) * self.num_heads, -1).transpose(0, 1)
+        """(S, B, d) or (S, B, H, w) → (B × H, S, w)."""
+        return x.reshape(x.size(0), x.size(1) * self.num_heads, -1).transpose(0, 1)
+
+    @torch.jit.unused
+    def _columns_by_head(self, columns: List[Tensor], x: Tensor, padding: Optional[Tensor]) -> Optional[Tensor]:
+        """The further columns of x (S, B, H, d_h) as (B × H, S, c), 0 at `padding` (S, B, 1, 1); None if none."""
+        if not columns:
+            return None
+        shape = [*x.shape[:3], 1]
+        whole = [column.expand(shape) for column in columns]
+        joined = whole[0] if len(whole) == 1 else torch.cat(whole, dim=-1)
+        return self._by_head(joined if padding is None else joined.masked_fill(padding, 0.0))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(S, N, d) → (N, H, S, d_h), a view of the same memory where that is possible."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention.activations import InPlace, at_least_float32
+from fairseq_rela.attention.products import Scratch, Sum, balance, factor, product
 
 # The number of elements in a tile. On a CPU a tile and the inputs of its products fit into the cache.
 CPU_TILE, DEVICE_TILE = 2**18, 2**24
@@ -79,50 +80,6 @@ def tiling(q: Tensor, k: Tensor, causal: bool) -> Tiling:
     return Tiling(spans(q.size(0), max(1, heads)), spans(queries, rows), spans(keys, columns))
 
 
-class Scratch:
-    """Memory that is used for one tile after another. A call returns a contiguous view with undefined contents."""
-
-    def __init__(self, like: Tensor):
-        self.memory = like.new_empty(0)
-
-    def __call__(self, *shape: int) -> Tensor:
-        size = shape[0] * shape[1] * shape[2]
-        if self.memory.numel() < size:
-            self.memory = self.memory.new_empty(size)
-        return self.memory[:size].view(shape)
-
-
-def product(a: Tensor, b: Tensor, out: Tensor, scale: float = 1.0, add: bool = False) -> Tensor:
-    """out = scale · a b, or with `add` out = out + scale · a b, in the memory of `out`."""
-    if not add and a.size(1) * a.size(2) * b.size(2) < 1000:
-        out.zero_()  # for matrices this small torch 1.12 computes 0 · out, and the undefined contents may be NaN
-    return torch.baddbmm(out, a, b, beta=1 if add else 0, alpha=scale, out=out)
-
-
-class Sum:
-    """A sum of matrix products (n, rows, d_h) that is written to `target`.
-
-    If `target` is not contiguous, the sum is computed in `scratch` first: torch's batched product is slow otherwise.
-    """
-
-    def __init__(self, target: Tensor, scratch: Scratch):
-        self.target = target
-        self.empty = True
-        self.total = target if target.is_contiguous() else scratch(*target.shape)
-
-    def add(self, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-        """Add scale · a b."""
-        product(a, b, self.total, scale, add=not self.empty)
-        self.empty = False
-
-    def finish(self) -> None:
-        """Write the sum to `target`."""
-        if self.empty:
-            self.target.zero_()
-        elif self.total is not self.target:
-            self.target.copy_(self.total)
-
-
 class StreamingOptions(NamedTuple):
     """The arguments of `streaming_attention` beside q, k and v, and the seed of its dropout."""
 
@@ -134,6 +91,22 @@ class StreamingOptions(NamedTuple):
     seed: int
 
 
+class Rows(NamedTuple):
+    """The queries of some heads and the gradient of their output, (n, T, d_h), as factors of products."""
+
+    q: Tensor
+    dz: Tensor
+    balanced_q: Tensor
+    balance: Optional[Tensor]  # m (n, T, 1): `dz` is that of the output / m, `balanced_q` is q m
+
+    @classmethod
+    def of(cls, q: Tensor, grad: Tensor) -> "Rows":
+        if q.dtype == torch.float16:  # what float32 holds of a gradient may be 0 or infinite there
+            m = balance(q, grad)
+            return cls(q, (grad / m).to(q.dtype), (q * m).to(q.dtype), m)
+        return cls(q, grad.to(q.dtype), q, None)
+
+
 class Tiles:
     """Computes one pass, forward or backward, tile by tile. All tiles use the same scratch memory."""
 
@@ -142,15 +115,15 @@ class Tiles:
         Args:
             past: sets the future to 0 in a tile on the diagonal: `Tensor.tril_` if queries are the rows of a tile,
                 `Tensor.triu_` if they are its columns
-            like: a tensor with the dtype and the device to compute in
+            like: a factor of the products. Tiles have its dtype and device
         """
-        self.options, self.plan = options, plan
+        self.options, self.plan, self.keep_past = options, plan, past
         self.scratch = {name: Scratch(like) for name in ("scores", "gradient", "mask", "heads", "dq", "dk", "dv")}
         # dropout multiplies the weights that it keeps by this
         self.kept_scale = 1.0 / (1.0 - options.dropout) if options.dropout < 1 else 0.0
         self.generator = torch.Generator(device=like.device) if options.dropout > 0 else None
         side = plan.queries[0].stop if options.causal and plan.queries else 0
-        self.past = past(like.new_ones(side, side))
+        self.past = past(at_least_float32(like.new_ones(side, side)))
 
     def visible(self, queries: Span, keys: Span) -> bool:
         """Whether any of these queries may see any of these keys."""
@@ -159,7 +132,10 @@ class Tiles:
     def hide_future(self, tile: Tensor, queries: Span, keys: Span) -> None:
         """Set a tile to 0 where the key comes after the query."""
         if self.options.causal and queries.number == keys.number:
-            tile.mul_(self.past[: tile.size(1), : tile.size(2)])
+            if tile.dtype == self.past.dtype:
+                tile.mul_(self.past[: tile.size(1), : tile.size(2)])
+            else:  # half precision: a score may be infinite, and 0 times that is NaN
+                self.keep_past(tile)
 
     def mask(self, heads: Span, queries: Span, keys: Span) -> Optional[Tensor]:
         """The dropout mask (n, s, t) of a tile, 0 or 1. Each call gives the same mask. None without dropout."""
@@ -173,10 +149,10 @@ class Tiles:
         """Write the heads z = f(s) v to `out` (N, T, d_h)."""
         weigh = self.options.in_place.forward if self.options.in_place else self.options.function
         for heads in self.plan.heads:
-            q_n, k_n, v_n = (at_least_float32(heads.of(x, 0)) for x in (q, k, v))
+            q_n, k_n, v_n = (factor(heads.of(x, 0)) for x in (q, k, v))
             for queries in self.plan.queries:
                 q_t = queries.of(q_n, 1)
-                total = Sum(queries.of(heads.of(out, 0), 1), self.scratch["heads"])
+                total = Sum(queries.of(heads.of(out, 0), 1), self.scratch["heads"], weighted=True)
                 for keys in self.plan.keys:
                     if self.visible(queries, keys):
                         k_s = keys.of(k_n, 1)
@@ -193,44 +169,55 @@ class Tiles:
     def backward(self, qkv: Sequence[Tensor], grad: Tensor, gradients: Sequence[Tensor]) -> None:
         """Write dq (N, T, d_h), dk and dv (N, S, d_h) to `gradients`. `grad` (N, T, d_h) is that of the output."""
         for heads in self.plan.heads:
-            q, k, v, dz = (at_least_float32(heads.of(x, 0)) for x in (*qkv, grad))
+            q, k, v = (factor(heads.of(x, 0)) for x in qkv)
             dq, dk, dv = (heads.of(x, 0) for x in gradients)
+            rows = Rows.of(q, heads.of(grad, 0))
             for keys in self.plan.keys:
-                k_s, v_s = keys.of(k, 1), keys.of(v, 1)
-                dk_sum, dv_sum = Sum(keys.of(dk, 1), self.scratch["dk"]), Sum(keys.of(dv, 1), self.scratch["dv"])
+                sums = Sum(keys.of(dk, 1), self.scratch["dk"]), Sum(keys.of(dv, 1), self.scratch["dv"])
                 for queries in self.plan.queries:
                     if self.visible(queries, keys):
-                        q_t, dz_t = queries.of(q, 1), queries.of(dz, 1)
-                        scores = self.scratch["scores"](k_s.size(0), k_s.size(1), q_t.size(1))
-                        product(k_s, q_t.transpose(1, 2), scores, self.options.scale)
-                        self.hide_future(scores, queries, keys)
-                        weights, derive = self.differentiated(scores)
-                        da = product(
-                            v_s, dz_t.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept_scale
-                        )
-                        mask = self.mask(heads, queries, keys)
-                        if mask is not None:
-                            da.mul_(mask)
-                        ds = derive(da)
-                        if mask is not None:
-                            weights = weights.mul_(mask)
-                        dv_sum.add(weights, dz_t, self.kept_scale)
-                        if self.options.in_place is None:  # otherwise the derivative is 0 where the weight is 0
-                            self.hide_future(ds, queries, keys)
-                        dk_sum.add(ds, q_t, self.options.scale)
-                        self.add_to(queries.of(dq, 1), ds.transpose(1, 2), k_s, first=keys.number == 0)
-                dk_sum.finish()
-                dv_sum.finish()
+                        ds = self.tile_gradient(heads, queries, keys, rows, keys.of(k, 1), keys.of(v, 1), sums)
+                        self.add_to(queries.of(dq, 1), ds.transpose(1, 2), keys.of(k, 1), first=keys.number == 0)
+                for total in sums:
+                    total.finish()
             if not self.plan.keys:
                 dq.zero_()
+            elif rows.balance is not None:
+                dq.mul_(rows.balance)
+
+    def tile_gradient(
+        self, heads: Span, queries: Span, keys: Span, rows: "Rows", k: Tensor, v: Tensor, sums: Tuple[Sum, Sum]
+    ) -> Tensor:
+        """The gradient of a tile's scores (n, s, t), from its keys and values. Its parts of dk and dv are added to
+        `sums`."""
+        q, dz = queries.of(rows.q, 1), queries.of(rows.dz, 1)
+        scores = self.scratch["scores"](k.size(0), k.size(1), q.size(1))
+        product(k, q.transpose(1, 2), scores, self.options.scale)
+        self.hide_future(scores, queries, keys)
+        weights, derive = self.differentiated(scores)
+        da = product(v, dz.transpose(1, 2), self.scratch["gradient"](*scores.shape), self.kept_scale)
+        mask = self.mask(heads, queries, keys)
+        if mask is not None:
+            da.mul_(mask)
+        ds = derive(da)
+        if mask is not None:
+            weights = weights.mul_(mask)
+        if rows.balance is not None:
+            weights = weights.mul_(queries.of(rows.balance, 1).transpose(1, 2))
+        dk, dv = sums
+        dv.add(weights, dz, self.kept_scale)
+        if self.options.in_place is None:  # else the derivative is 0 where the weight is
+            self.hide_future(ds, queries, keys)
+        dk.add(ds, queries.of(rows.balanced_q, 1), self.options.scale)
+        return ds
 
     def add_to(self, target: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
         """target = scale · a b the first time, target + scale · a b later.
 
         The first time is the first tile of keys, which every query sees.
         """
-        if target.is_contiguous():
-            product(a, b, target, self.options.scale, add=not first)
+        if target.is_contiguous() and target.dtype == a.dtype:
+            product(a, b, target, self.options.scale, more=not first)
         else:
             part = product(a, b, self.scratch["dq"](*target.shape), self.options.scale)
             target.copy_(part) if first else target.add_(part)
@@ -255,7 +242,7 @@ class StreamingAttention(torch.autograd.Function):
         ctx.options = options
         out = torch.empty_like(q[..., : v.size(2)], dtype=at_least_float32(q.new_empty(0)).dtype)
         with torch.autocast(q.device.type, enabled=False):
-            Tiles(options, tiling(q, k, options.causal), Tensor.tril_, out).forward(q, k, v, out)
+            Tiles(options, tiling(q, k, options.causal), Tensor.tril_, factor(q[:0])).forward(q, k, v, out)
         return out
 
     @staticmethod
@@ -265,7 +252,7 @@ class StreamingAttention(torch.autograd.Function):
         gradients = [torch.empty_like(x, dtype=grad.dtype) for x in qkv]
         plan = tiling(qkv[0], qkv[1], ctx.options.causal)
         with torch.autocast(grad.device.type, enabled=False):
-            Tiles(ctx.options, plan, Tensor.triu_, grad).backward(qkv, grad, gradients)
+            Tiles(ctx.options, plan, Tensor.triu_, factor(qkv[0][:0])).backward(qkv, grad, gradients)
         return (*(d.to(x.dtype) for d, x in zip(gradients, qkv)), None)
 
 

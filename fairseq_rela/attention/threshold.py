@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_rela.attention.activations import at_least_float32
+from fairseq_rela.attention.products import factor
 from fairseq_rela.errors import InputError
 
 LEARN = "learn"
@@ -103,11 +104,14 @@ class Threshold(nn.Module):
         kept = self.theta.detach()[heads]
         self.theta = nn.Parameter(kept) if isinstance(self.theta, nn.Parameter) else kept
 
-    def query_column(self, q: Tensor, scale: float) -> Tensor:
-        """The further column of the queries (T, B, H, d_h): −θ/scale (H, 1), or −c ‖q‖ (T, B, H, 1) if driven."""
+    def query_column(self, q: Tensor, scale: float, key_size: float = 1.0) -> Tensor:
+        """The further column of the queries (T, B, H, d_h): −θ/scale (H, 1), or −c ‖q‖ (T, B, H, 1) if driven.
+
+        `key_size` is ‖k‖ if it is the same for all keys. The column of the keys may then be 1.
+        """
         theta = self.theta.view(-1, 1)
         if self.driven:
-            return -theta * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
+            return -theta * key_size * at_least_float32(q).norm(2, dim=[-1], keepdim=True)
         return -theta / scale
 
     def key_column(self, k: Tensor) -> Tensor:
@@ -134,7 +138,9 @@ class Threshold(nn.Module):
 
     @torch.jit.unused
     @torch.no_grad()
-    def drive(self, q: Tensor, k: Tensor, scale: float, causal: bool, self_attention: bool) -> None:
+    def drive(
+        self, q: Tensor, k: Tensor, beside_q: Tensor, beside_k: Tensor, causal: bool, self_attention: bool
+    ) -> None:
         """Move c so that the share of zeros comes nearer to the target. The zeros of some queries are counted.
 
         With ρ the target, it is one step of gradient descent on the pinball loss of the cosines x,
@@ -147,7 +153,9 @@ class Threshold(nn.Module):
         does not go below 0, so at first the model learns as it would without a target.
 
         Args:
-            q: (B × H, T, w), k: (B × H, S, w), with the further columns. Padded keys are zero vectors
+            q: (B × H, T, d_h), k: (B × H, S, d_h). Padded keys are zero vectors
+            beside_q, beside_k: their further columns, (B × H, T, c) and (B × H, S, c), 0 for padded keys. The
+                threshold's is the last
             causal: query t sees keys 0 … t only
             self_attention: queries and keys are the same tokens, so the padding of the keys is that of the queries
         """
@@ -157,8 +165,10 @@ class Threshold(nn.Module):
         rows = q.size(0) // self.heads
         step = max(1, q.size(1) * rows // self.QUERIES)
         chosen = torch.arange(self.updates % step % q.size(1), q.size(1), step, device=q.device)
-        scores = torch.bmm(at_least_float32(q[:, chosen]), at_least_float32(k).transpose(1, 2)) * scale
-        present = k[..., -1].ne(0)  # (B × H, S)
+        wide = at_least_float32(beside_k)
+        scores = torch.bmm(at_least_float32(beside_q[:, chosen]), wide.transpose(1, 2))
+        scores = scores + torch.bmm(factor(q[:, chosen]), factor(k).transpose(1, 2))
+        present = beside_k[..., -1].ne(0)  # (B × H, S)
         visible = present.unsqueeze(1).expand_as(scores)
         if causal:
             visible = visible & (torch.arange(k.size(1), device=q.device) <= chosen.unsqueeze(1))

@@ -92,18 +92,19 @@ def attention(
     return ops.attention(q, k, v, row_term, column_term, drawn, causal, scale, dropout)
 
 
-def norm_usable(z: Tensor, gain: Tensor) -> bool:
+def norm_usable(z: Tensor, gain: Optional[Tensor] = None) -> bool:
     """Whether `gated_rms_norm` computes this."""
-    return z.numel() > 0 and z.size(-1) <= WIDEST_NORM and z.device == gain.device and enabled(z)
+    together = gain is None or z.device == gain.device
+    return z.numel() > 0 and z.size(-1) <= WIDEST_NORM and together and enabled(z)
 
 
 def gated_rms_norm(
-    z: Tensor, gate: Optional[Tensor], gain: Tensor, eps: float, dtype: Optional[torch.dtype] = None
+    z: Tensor, gate: Optional[Tensor], gain: Optional[Tensor], eps: float, dtype: Optional[torch.dtype] = None
 ) -> Tensor:
     """σ(gate ⊙ z) ⊙ z / √(mean(z²) + eps) ⊙ gain over the last dimension, in float32 inside.
 
     Args:
-        z: (…, d); gate, gain: (d,); without a gate, plain RMSNorm
+        z: (…, d); gate, gain: (d,); without a gate, plain RMSNorm; without a gain, nothing is multiplied
         dtype: of the result; that of z if None. What follows is a product in half precision: asking for that here
             saves one pass over memory
 
@@ -113,5 +114,5 @@ def gated_rms_norm(
 
     rows = z.reshape(-1, z.size(-1))
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
-    gate = gate if gate is None else gate.contiguous()
-    return ops.gated_rms_norm(rows, gate, gain.contiguous(), eps, dtype or z.dtype)[0].view(z.shape)
+    gate, gain = (None if x is None else x.contiguous() for x in (gate, gain))
+    return ops.gated_rms_norm(rows, gate, gain, eps, dtype or z.dtype)[0].view(z.shape)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, Iterator, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -35,8 +35,8 @@ KERNELS = {
 NORM_WIDTHS = (128, 512, 1024, 4096)
 POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
 # arguments that are float32 whatever the model is in
-WIDE = {"z", "dz", "a", "b", "da", "db", "left_a", "scales", "dgate", "dgain", "gate", "gain"}
-NARROW = {"q", "k", "v", "dq", "dk", "dv", "left_q", "left_dz", "y", "dy"}
+WIDE = {"z", "dz", "a", "b", "da", "db", "left_a", "scales", "dgate", "dgain"}
+NARROW = {"q", "k", "v", "dq", "dk", "dv", "left_q", "left_dz", "y", "dy", "gate", "gain"}
 REAL = {"exact_scale", "last_scale", "scale", "eps"}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -52,10 +52,14 @@ class Case(NamedTuple):
     term: bool = False
     dropout: float = 0.0
     length: int = 4096
+    size_alone: bool = False  # a norm without gate and gain
+
+    def flags(self) -> List[str]:
+        on = {"causal": self.causal, "term": self.term, "dropout": self.dropout, "size alone": self.size_alone}
+        return [name for name, value in on.items() if value]
 
     def __str__(self) -> str:
-        flags = [name for name, on in (("causal", self.causal), ("term", self.term), ("dropout", self.dropout)) if on]
-        return " ".join([self.kernel, self.target, self.dtype, str(self.width), *flags])
+        return " ".join([self.kernel, self.target, self.dtype, str(self.width), *self.flags()])
 
 
 class Compiled(NamedTuple):
@@ -77,7 +81,9 @@ def tiles_of(case: Case) -> Tiles:
 def constants(case: Case) -> Dict[str, object]:
     """The values of the kernel's compile-time arguments."""
     if case.kernel.startswith("norm"):
-        return {"GATED": True, "ROWS": norm_tile(case.width)[0], "WIDTH": triton.next_power_of_2(case.width)}
+        whole = not case.size_alone
+        width = triton.next_power_of_2(case.width)
+        return {"GATED": whole, "GAINED": whole, "ROWS": norm_tile(case.width)[0], "WIDTH": width}
     sizes = tiles_of(case)
     flags = {"CAUSAL": case.causal, "TERM": case.term, "DROPPED": threshold(case.dropout)}
     if case.kernel == "query_gradients":
@@ -93,6 +99,8 @@ def constants(case: Case) -> Dict[str, object]:
 
 
 def argument_type(name: str, case: Case) -> str:
+    if case.size_alone and name in ("z", "dz", "gate", "gain"):  # queries or keys
+        return POINTERS[case.dtype]
     if case.kernel == "key_gradients" and name == "dz":  # the copy that `query_gradients` left
         return POINTERS[case.dtype]
     if name in WIDE:
@@ -191,6 +199,8 @@ def cases(targets: Sequence[str], widths: Sequence[int] = WIDTHS, every: bool = 
                 yield Case(kernel, target, dtype, width, *flag, length)
         for kernel, width in itertools.product(("norm_forward", "norm_backward"), NORM_WIDTHS):
             yield Case(kernel, target, "fp16", width)
+        for kernel, width in itertools.product(("norm_forward", "norm_backward"), widths):
+            yield Case(kernel, target, "fp16", width, size_alone=True)
 
 
 def problem(case: Case, measured: Compiled) -> Optional[str]:

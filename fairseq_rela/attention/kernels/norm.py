@@ -4,7 +4,7 @@
     dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
 
 The norm spans all heads and a block of the attention kernel owns one, so this is a kernel of its own.
-Without a gate, σ is 1 and dw is not computed.
+Without a gate, σ is 1 and dw is not computed. Without a gain either (GAINED), this is x / √(mean(x²) + eps).
 """
 
 import triton
@@ -24,6 +24,7 @@ def norm_forward(
     z_row,
     y_row,
     GATED: tl.constexpr,
+    GAINED: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -33,7 +34,9 @@ def norm_forward(
     inside = (row < rows)[:, None] & (column < width)[None, :]
     x = tl.load(z + row[:, None] * z_row + column[None, :], mask=inside, other=0.0).to(tl.float32)
     r = 1.0 / tl.sqrt(tl.sum(x * x, 1) / width + eps)
-    out = x * r[:, None] * tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    out = x * r[:, None]
+    if GAINED:
+        out *= tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     if GATED:
         out *= tl.sigmoid(x * tl.load(gate + column, mask=column < width, other=0.0).to(tl.float32)[None, :])
     tl.store(y + row[:, None] * y_row + column[None, :], out.to(y.dtype.element_ty), mask=inside)
@@ -43,11 +46,13 @@ def norm_forward(
 @triton.jit(do_not_specialize=["rows"])
 def norm_backward(
     z, gate, gain, dy, scales, dz, dgate, dgain, rows, width, z_row, dy_row, dz_row,
-    GATED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    GATED: tl.constexpr, GAINED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """dz (rows, width); each program adds up its rows' part of dgate and dgain (programs, width)."""
     column = tl.arange(0, WIDTH)
-    g = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    g = tl.full([1, WIDTH], 1.0, tl.float32)
+    if GAINED:
+        g = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     w = tl.zeros([1, WIDTH], tl.float32)
     if GATED:
         w = tl.load(gate + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
@@ -62,7 +67,8 @@ def norm_backward(
         if GATED:
             sigma = tl.sigmoid(x * w)
             grad *= sigma
-        gain_sum += tl.sum(grad * n, 0)
+        if GAINED:
+            gain_sum += tl.sum(grad * n, 0)
         t = grad * n * g
         out = r * (grad * g - n * (tl.sum(t, 1) / width)[:, None])
         if GATED:
@@ -71,6 +77,7 @@ def norm_backward(
             gate_sum += tl.sum(t * x, 0)
         tl.store(dz + row[:, None] * dz_row + column[None, :], out.to(dz.dtype.element_ty), mask=inside)
     part = tl.program_id(0) * width + column
-    tl.store(dgain + part, gain_sum, mask=column < width)
+    if GAINED:
+        tl.store(dgain + part, gain_sum, mask=column < width)
     if GATED:
         tl.store(dgate + part, gate_sum, mask=column < width)

@@ -177,18 +177,25 @@ attention.register_autograd(differentiate, setup_context=keep_for_gradients)
 
 @torch.library.custom_op("fairseq_rela::gated_rms_norm", mutates_args=())
 def gated_rms_norm(
-    z: Tensor, gate: Optional[Tensor], gain: Tensor, eps: float, dtype: torch.dtype
+    z: Tensor, gate: Optional[Tensor], gain: Optional[Tensor], eps: float, dtype: torch.dtype
 ) -> Tuple[Tensor, Tensor]:
     """z: (rows, d), its rows contiguous. Returns y (rows, d) of `dtype` and 1 / √(mean(z²) + eps) (rows,)."""
     y, scales = empty_normed(z, dtype)
     rows, width = z.shape
-    block, warps = norm_tile(width)
+    options = norm_options(z, gate, gain)
     with on(z):
-        norm.norm_forward[(cdiv(rows, block),)](
-            z, gain if gate is None else gate, gain, y, scales, eps, rows, width, z.stride(0), y.stride(0),
-            GATED=gate is not None, ROWS=block, WIDTH=next_power_of_2(width), num_warps=warps,
+        norm.norm_forward[(cdiv(rows, options["ROWS"]),)](
+            z, z if gate is None else gate, z if gain is None else gain, y, scales, eps, rows, width,
+            z.stride(0), y.stride(0), **options,
         )  # fmt: skip
     return y, scales
+
+
+def norm_options(z: Tensor, gate: Optional[Tensor], gain: Optional[Tensor]) -> Dict[str, Any]:
+    """The compile-time arguments of the norm's kernels. What is not there is not read."""
+    rows, warps = norm_tile(z.size(1))
+    width = next_power_of_2(z.size(1))
+    return {"GATED": gate is not None, "GAINED": gain is not None, "ROWS": rows, "WIDTH": width, "num_warps": warps}
 
 
 def empty_normed(z: Tensor, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
@@ -202,42 +209,47 @@ def _(z, gate, gain, eps, dtype):
 
 @torch.library.custom_op("fairseq_rela::gated_rms_norm_gradients", mutates_args=())
 def gated_rms_norm_gradients(
-    dy: Tensor, z: Tensor, gate: Optional[Tensor], gain: Tensor, scales: Tensor
+    dy: Tensor, z: Tensor, gate: Optional[Tensor], gain: Optional[Tensor], scales: Tensor
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """dz (rows, d), and dgate and dgain (programs, d), which are still to be added up."""
-    dz, dgate, dgain = empty_norm_gradients(z, gate)
+    dz, dgate, dgain = empty_norm_gradients(z, gate, gain)
     rows, width = z.shape
-    block, warps = norm_tile(width)
     with on(z):
-        norm.norm_backward[(dgain.size(0),)](
-            z, gain if gate is None else gate, gain, dy, scales, dz, dgate, dgain, rows, width,
-            z.stride(0), dy.stride(0), dz.stride(0),
-            GATED=gate is not None, ROWS=block, WIDTH=next_power_of_2(width), num_warps=warps,
+        norm.norm_backward[(norm_programs(z),)](
+            z, z if gate is None else gate, z if gain is None else gain, dy, scales, dz, dgate, dgain, rows, width,
+            z.stride(0), dy.stride(0), dz.stride(0), **norm_options(z, gate, gain),
         )  # fmt: skip
     return dz, dgate, dgain
 
 
-def empty_norm_gradients(z: Tensor, gate: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
-    programs = min(NORM_PROGRAMS, cdiv(z.size(0), norm_tile(z.size(1))[0]))
-    parts = z.new_empty(programs, z.size(1), dtype=torch.float32)
-    return z.new_empty(z.shape), torch.empty_like(parts) if gate is not None else parts.new_empty(0, 0), parts
+def norm_programs(z: Tensor) -> int:
+    return min(NORM_PROGRAMS, cdiv(z.size(0), norm_tile(z.size(1))[0]))
+
+
+def empty_norm_gradients(z: Tensor, gate: Optional[Tensor], gain: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
+    """Memory for dz, dgate and dgain; the parts of what is not there have no elements."""
+    shapes = [(0, 0) if x is None else (norm_programs(z), z.size(1)) for x in (gate, gain)]
+    dgate, dgain = (z.new_empty(shape, dtype=torch.float32) for shape in shapes)
+    return z.new_empty(z.shape), dgate, dgain
 
 
 @gated_rms_norm_gradients.register_fake
 def _(dy, z, gate, gain, scales):
-    return empty_norm_gradients(z, gate)
+    return empty_norm_gradients(z, gate, gain)
 
 
 def keep_for_norm_gradients(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs[:3], output[1])
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # of that
 
 
 def differentiate_norm(ctx, dy: Tensor, _) -> Sequence[Optional[Tensor]]:
     z, gate, gain, scales = ctx.saved_tensors
     dy = dy if dy.stride(1) == 1 else dy.contiguous()
     dz, dgate, dgain = gated_rms_norm_gradients(dy, z, gate, gain, scales)
-    return dz, None if gate is None else dgate.sum(0).to(gate.dtype), dgain.sum(0).to(gain.dtype), None, None
+    sums = (None if x is None else parts.sum(0).to(x.dtype) for x, parts in ((gate, dgate), (gain, dgain)))
+    return (dz, *sums, None, None)
 
 
 gated_rms_norm.register_autograd(differentiate_norm, setup_context=keep_for_norm_gradients)

@@ -15,9 +15,8 @@ from fairseq_rela.attention.kernels.compiled import TARGETS, Case, Compiled, cas
 
 def row_name(case: Case) -> str:
     """What stands in the first three columns: all of a case but its target."""
-    flags = [name for name, on in (("causal", case.causal), ("term", case.term), ("dropout", case.dropout)) if on]
-    short = [f"{case.length} tokens"] if case.length < 4096 else []
-    return f"`{case.kernel}`{' ' + ', '.join(flags + short) if flags or short else ''} | {case.dtype} | {case.width}"
+    words = case.flags() + ([f"{case.length} tokens"] if case.length < 4096 else [])
+    return f"`{case.kernel}`{' ' + ', '.join(words) if words else ''} | {case.dtype} | {case.width}"
 
 
 def table(measured: Dict[Case, Compiled]) -> Iterator[str]:
