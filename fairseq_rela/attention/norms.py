@@ -56,8 +56,10 @@ class RMSNorm(nn.Module):
         return torch.rsqrt(z.square().mean(-1, keepdim=True) + self.EPS) * self.gain.to(z.dtype)
 
     def forward(self, heads: Tensor) -> Tensor:
-        if not torch.jit.is_scripting() and kernels.norm_usable(heads, self.gain):
-            return kernels.gated_rms_norm(heads, None, self.gain, self.EPS, self.gain.dtype)
+        # two conditions, because TorchScript would compile the second if both stood in one
+        if not torch.jit.is_scripting():  # noqa: SIM102
+            if kernels.norm_usable(heads, self.gain):
+                return kernels.gated_rms_norm(heads, None, self.gain, self.EPS, self.gain.dtype)
         z = at_least_float32(heads)
         return rms_norm(z, self.gain.to(z.dtype), self.EPS)
 
