@@ -2,7 +2,7 @@
 # The paper's Table 1: BLEU of all 13 rows on one data set (the paper's is wmt14_en_de).
 #   bash examples/paper/table1.sh DATASET [--dry-run] [fairseq-train's flags]
 # SEEDS="1 2 3" trains each row with these seeds; ROWS="1 7" takes only these rows. The variables of the recipes apply to all.
-# What is done is not done again, so the table can be filled row by row. Row 4, ReLU alone, is expected to fail.
+# A finished run is not repeated, so the table can be filled row by row. Row 4, ReLU alone, is expected to fail.
 set -euo pipefail
 # shellcheck source=examples/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
