@@ -9,7 +9,8 @@ from typing import List
 
 import recipe
 
-from fairseq_rela.attention.catalog import CATALOG, KINDS
+from fairseq_rela.attention.catalog import CATALOG
+from fairseq_rela.kinds import KINDS
 
 
 def one_kind_only() -> List[str]:

@@ -63,7 +63,7 @@ def average(args: argparse.Namespace) -> None:
         )
     settings = os.path.join(os.path.dirname(args.output), "average.settings")
     recorded_settings.record(settings, [f"AVERAGE={args.average}", f"UPDATES={args.updates}"])
-    # What was averaged at an earlier update stays right when training goes on.
+    # What was averaged at an earlier update stays valid when training continues.
     sources = [settings] if now > args.updates else [settings, os.path.join(args.run, "trained")]
     if step.up_to_date(args.output, sources):
         return

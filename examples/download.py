@@ -78,7 +78,7 @@ def fetch(url: str, part: str) -> None:
     said = (done.stderr or "").strip().splitlines()
     reason = said[-1].replace("curl: ", "", 1) if said else f"curl ended with status {status}"
     if status in (18, 28, 56):
-        raise recipe.RecipeError(f"{url}: interrupted ({reason}); run this again to go on where it stopped")
+        raise recipe.RecipeError(f"{url}: interrupted ({reason}); run this again to continue where it stopped")
     raise recipe.RecipeError(f"{url}: {reason}")
 
 

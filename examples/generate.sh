@@ -5,7 +5,7 @@
 # score.txt has two lines: BLEU of the detokenised text by sacrebleu, with its signature, and BLEU of tokens. The paper
 # reports the first, and in Table 1 also tokenised BLEU by multi-bleu.perl on its own tokenised text. Here both sides are
 # tokenised by sacremoses and scored by sacrebleu without its tokeniser, so the second number is close, not the same.
-# What is done and up to date is not done again.
+# A step that is finished and up to date is not repeated.
 # Variables: AVERAGE (5 checkpoints), BEAM (4), LENPEN (0.6), AT (an earlier update), DEVICES, SEED, TAG, OUT
 set -euo pipefail
 # shellcheck source=examples/lib.sh

@@ -2,7 +2,7 @@
 # Fetch a data set, check it, take its text out, segment it with sentencepiece, and preprocess it for fairseq.
 #   bash examples/prepare.sh DATASET [--dry-run]
 #
-# What is done is not done again, and an interrupted download goes on. Variables:
+# A finished step is not repeated, and an interrupted download continues. Variables:
 #   OUT         where everything goes (runs/DATASET)
 #   CACHE_DIR   where downloads are kept (~/.cache/fairseq-rela)
 #   DATA_DIR    a directory that has the original files already: nothing is downloaded

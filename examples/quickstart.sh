@@ -2,7 +2,7 @@
 # Everything from the start: set up, make a corpus, train a ReLA model and a softmax model side by side, average,
 # translate, score, dump their attention, analyse it, and test whether it detects noisy sentence pairs.
 #   bash examples/quickstart.sh [--small] [OUT]      OUT defaults to quickstart-out
-# --small only shows in a minute or two that everything runs. An interrupted run goes on where it stopped.
+# --small only shows in a minute or two that everything runs. An interrupted run continues where it stopped.
 # Each step is a recipe on the data set `toy`; the variables of the recipes (UPDATES, CORPUS, …) apply.
 set -euo pipefail
 

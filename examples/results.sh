@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Results on real text, in RESULTS.md. Trains, translates and analyses what is missing, and writes the rows of what is
-# done. An interrupted run goes on where it stopped.
+# done. An interrupted run continues where it stopped.
 #   bash examples/results.sh [--dry-run] multi30k_en_de [trials | runs | ablation | tables | figures]…
 #   bash examples/results.sh [--dry-run] hansards_en_fr [trials | runs | tables | figures | eflomal]…
 # trials    the same few settings for each attention, 400 updates each, compared by the validation set

@@ -122,10 +122,10 @@ def main(words: List[str]) -> None:
     parser.add_argument("--say", metavar="TEXT", help="printed before the command runs")
     parser.add_argument("--makes", metavar="PATH", help="what the command makes")
     parser.add_argument(
-        "--from", dest="sources", metavar="PATH", action="append", default=[], help="made anew when PATH is newer"
+        "--from", dest="sources", metavar="PATH", action="append", default=[], help="made again when PATH is newer"
     )
     parser.add_argument(
-        "--settings", metavar="WORD", nargs="+", help="FILE NAME=VALUE ...: kept in FILE; made anew when they change"
+        "--settings", metavar="WORD", nargs="+", help="FILE NAME=VALUE ...: kept in FILE; made again when they change"
     )
     parser.add_argument("--remove", metavar="PATH", action="append", default=[], help="removed before the command runs")
     parser.add_argument("--log", metavar="PATH", help="where stdout and stderr go")

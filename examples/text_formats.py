@@ -117,7 +117,7 @@ def plain(lines: Iterable[str], _: str) -> Iterator[str]:
 
 
 def reader(spec: str) -> Reader:
-    """The format, told by the file's name."""
+    """The reader for a file, chosen by its name."""
     name = spec[:-3] if spec.endswith(".gz") else spec
     two = re.search(r"/titles\.(\w+)-(\w+)$", name)
     if two:

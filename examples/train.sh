@@ -4,7 +4,7 @@
 #   bash examples/train.sh DATASET ARCH [--dry-run] [fairseq-train's flags]
 # ARCH is an architecture (transformer_rela_g_tiny), or an attention (rela_g) in the data set's size.
 #
-# An interrupted training goes on at its last checkpoint. Variables; their defaults are in settings.sh and
+# An interrupted training continues from its last checkpoint. Variables; their defaults are in settings.sh and
 # datasets/DATASET.sh:
 #   DEVICES   cpu, a number of GPUs, torchrun:MACHINESxGPUS or slurm:MACHINESxGPUS (all the GPUs here, else cpu)
 #   SEED      1

@@ -1,4 +1,4 @@
-"""Run fairseq-train for a recipe: go on with an interrupted run, keep its log, show its progress.
+"""Run fairseq-train for a recipe: continue an interrupted run, keep its log, show its progress.
 
 python training.py --run DIR --updates N --title TEXT --settings NAME=VALUE ... -- fairseq-train ...
 

@@ -17,11 +17,12 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_rela.attention.catalog import CATALOG, KINDS
+from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
 from fairseq_rela.checkpoints import UNINITIALISED, load
 from fairseq_rela.errors import InputError
+from fairseq_rela.kinds import KINDS
 from fairseq_rela.models import transformer_lm_rela, transformer_rela
 from fairseq_rela.models.architectures import PLACEMENTS
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig

@@ -14,6 +14,7 @@ from fairseq.modules import MultiheadAttention
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela.attention import masks
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
@@ -120,6 +121,22 @@ def test_every_form_of_fairseqs_masks(name, blocked):
     out, weights = module(query=x, key=x, value=x, attn_mask=mask, need_head_weights=True)
     assert torch.allclose(out[:, 0], reference(module, x[:, 0], x[:, 0], ~hidden), rtol=1e-10, atol=1e-10)
     assert (weights[..., hidden] == 0).all()
+
+
+@each_row
+def test_the_future_mask_without_values(name):
+    """A causal attention reads it as fairseq's mask. Any other attention fails on it, and cannot see the future."""
+    x = torch.randn(4, 2, 12, dtype=torch.float64)
+    module = attention(name, self_attention=True, causal=True)
+    for options in ({"need_weights": False}, {"need_head_weights": True}):
+        expected, actual = (
+            module(query=x, key=x, value=x, attn_mask=mask, **options)[0]
+            for mask in (future_mask(4), masks.future_mask(x))
+        )
+        assert torch.equal(actual, expected)
+    for other in (attention(name, self_attention=True), MultiheadAttention(12, 3, self_attention=True).double()):
+        with pytest.raises((RuntimeError, AssertionError)):
+            other(query=x, key=x, value=x, attn_mask=masks.future_mask(x))
 
 
 @each_row

@@ -79,3 +79,30 @@ def test_an_unknown_option():
     done = setup("--legcy")
     assert done.returncode == 1
     assert done.stderr == "setup_env.sh: unknown option '--legcy'; known are --legacy, --find\n"
+
+
+def test_no_module_is_longer_than_300_lines():
+    modules = [*ROOT.glob("fairseq_rela/**/*.py"), *ROOT.glob("examples/**/*.py")]
+    assert len(modules) > 100
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules}
+    assert {name: length for name, length in lengths.items() if length > 300} == {}
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 220
+
+
+def test_a_missing_environment_is_told_in_one_line(tmp_path):
+    """A dry run needs only Python."""
+    (tmp_path / "python").symlink_to(sys.executable)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "DEVICES": "cpu"}
+    environment["RELA_VENV"] = str(tmp_path / "none")
+
+    def train(*flags):
+        command = ["bash", "examples/train.sh", "toy", "rela_g", *flags]
+        return subprocess.run(command, cwd=str(ROOT), env=environment, capture_output=True, text=True)
+
+    done = train()
+    assert done.returncode == 1
+    assert done.stderr == "train.sh: fairseq-train was not found; run 'bash examples/setup_env.sh' first\n"
+    assert "fairseq-train" in train("--dry-run").stdout

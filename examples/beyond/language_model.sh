@@ -3,7 +3,7 @@
 #   bash examples/beyond/language_model.sh DATASET [--dry-run] [fairseq-train's flags]
 #
 # All are trained with the same flags, seed and number of updates, and the checkpoint that is best on the validation set
-# is scored with fairseq-eval-lm on the test set. What is done is not done again, so rows can be added one by one, or
+# is scored with fairseq-eval-lm on the test set. A finished run is not repeated, so rows can be added one by one, or
 # trained at the same time from several shells. Variables, beside those of train.sh:
 #   ATTENTIONS       stock rela_g: stock is transformer_lm in the same size, the others are rows of the catalog
 #   SIDE             the language (the data set's source)

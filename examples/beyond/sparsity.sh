@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sparsity under control: train ReLA with thresholds driven to several sparsities, and see what that costs.
 #   bash examples/beyond/sparsity.sh DATASET [ATTENTION] [--dry-run] [fairseq-train's flags]
-# SETTINGS are what is trained; what is done is not done again:
+# SETTINGS says what is trained. A finished run is not repeated:
 #   none              without a threshold
 #   threshold:learn   with learned thresholds, or threshold:0.5 with this one
 #   target:0.9        driven to 90 % zeros; the target rises in the first half of the updates

@@ -39,13 +39,13 @@ def runs_on(device: torch.device) -> bool:
 
 
 def enabled(x: Tensor) -> bool:
-    """Whether there are kernels for the device and dtype of x, and nobody turned them off."""
+    """Whether there are kernels for the device and dtype of x, and they are not turned off."""
     wanted = os.environ.get(SWITCH, "1") != "0"
     return wanted and x.dtype in DTYPES and runs_on(x.device) and available()
 
 
 def usable(q: Tensor, k: Tensor, v: Tensor, activation: str) -> bool:
-    """Whether `attention` computes this. No number is read, so no device is waited for.
+    """Whether `attention` can compute this. No value of a tensor is read, so nothing waits for the GPU.
 
     Args:
         q: (N, T, d_h); k, v: (N, S, d_h)
@@ -87,13 +87,13 @@ def attention(
     assert (row_term is None) == (column_term is None), "row_term and column_term: give both or neither"
     assert not causal or q.size(1) == k.size(1), f"causal: {q.size(1)} queries but {k.size(1)} keys"
     drawn = None
-    if dropout > 0:  # on the CPU: no device is waited for, and recomputed activations draw the same again
+    if dropout > 0:  # drawn on the CPU, which does not wait for the GPU; recomputed activations get the same seed again
         drawn = torch.randint(2**31, (1,), device="cpu") if seed is None else torch.tensor([seed], device="cpu")
     return ops.attention(q, k, v, row_term, column_term, drawn, causal, scale, dropout)
 
 
 def norm_usable(z: Tensor, gain: Optional[Tensor] = None) -> bool:
-    """Whether `gated_rms_norm` computes this."""
+    """Whether `gated_rms_norm` can compute this."""
     together = gain is None or z.device == gain.device
     return z.numel() > 0 and z.size(-1) <= WIDEST_NORM and together and enabled(z)
 

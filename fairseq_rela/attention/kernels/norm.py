@@ -3,7 +3,7 @@
     n = z r      r = 1 / √(mean(z²) + eps)      σ = σ(w ⊙ z)      t = dy ⊙ σ ⊙ n ⊙ g
     dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
 
-The norm spans all heads and a block of the attention kernel owns one, so this is a kernel of its own.
+The norm spans all heads, but a block of the attention kernel has one head. So the norm is a separate kernel.
 Without a gate, σ is 1 and dw is not computed. Without a gain either (GAINED), this is x / √(mean(x²) + eps).
 """
 

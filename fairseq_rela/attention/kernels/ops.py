@@ -18,12 +18,12 @@ NORM_PROGRAMS = 512  # of the norm's backward pass at most: so many partial sums
 
 
 def on(x: Tensor) -> ContextManager:
-    """Triton launches on the current device, which need not be that of x."""
+    """Make the device of x the current one inside the `with`, because Triton launches there."""
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 def laid_out_like(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Empty memory for a tensor shaped like x (N, T, d_h), dense, heads inside positions if x is laid out so."""
+    """Empty memory for a tensor shaped like x (N, T, d_h), dense, and laid out like x: by heads or by positions."""
     if x.stride(0) < x.stride(1):
         return x.new_empty(x.size(1), x.size(0), x.size(2), dtype=dtype).transpose(0, 1)
     return x.new_empty(x.shape, dtype=dtype)
@@ -35,12 +35,12 @@ def exact_part(scale: float) -> float:
 
 
 def threshold(dropout: float) -> int:
-    """The probability times 2³², as the kernels compare with it."""
+    """The probability times 2³²: the kernels compare random 32-bit numbers with it."""
     return min(round(dropout * 2**32), 2**32 - 1)
 
 
 def of_kept(dropout: float) -> float:
-    """What a weight that is kept is multiplied by."""
+    """The factor by which dropout multiplies the weights that it keeps."""
     return 1.0 / (1.0 - dropout) if dropout < 1 else 0.0
 
 
