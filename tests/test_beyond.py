@@ -69,7 +69,7 @@ def test_what_guided_alignment_would_do_with_eflomal(recipe, tmp_path):
     assert "eflomal-align -s" in printed and "joined_links.py grow-diag-final-and" in printed
     (training,) = [line for line in printed.splitlines() if " fairseq-train " in line]
     assert "data-bin-align " in training and "--arch transformer_softmax_align_tiny " in training
-    assert training.count("--load-alignments") == 1 and "--alignment-lambda 0.05" in training
+    assert training.count("--load-alignments") == 1 and "--alignment-lambda 0.5 " in training
 
 
 LANGUAGE_MODEL = {"CONTEXT": "64", "TOKENS_PER_UPDATE": "500", "MAX_TOKENS": "250"}
