@@ -162,6 +162,7 @@ def bare(text):
 def test_lines_between_words(page):
     """Lines leave where weights are, and nowhere else; pointing at a word says what it attends to."""
     choose(page, layer=1, head=0, view="lines")
+    press(page, ["g"])  # gold links are lines, too
     canvas = page.find_element("id", "map")
     inked = """const map = document.getElementById("map"), ratio = window.devicePixelRatio || 1;
         const left = arguments[0], y = arguments[1];
@@ -196,7 +197,7 @@ def test_pictures_are_saved(page, tmp_path):
         root = ElementTree.fromstring(downloaded(page, tmp_path, "save-svg"))
         texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         assert "<b>rela</b>: cross, layer 1, head 0" in texts and "other: cross, layer 1, head 0" in texts
-        assert "שלום" in texts and "<script>alert(1)</s…" in [each.replace("cript", "cript") for each in texts]
+        assert "שלום" in texts and "<script>alert(1)</scr…" in texts
         assert list(root.iter(f"{{http://www.w3.org/2000/svg}}{shape}"))
         assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
         png = downloaded(page, tmp_path, "save-png")
