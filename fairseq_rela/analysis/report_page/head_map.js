@@ -35,7 +35,7 @@ function headMaps(box, view) {
         cell.dataset.rate = rates[name];
         cell.title = headTitle(view.info, layer, index, rates);
         cell.setAttribute("aria-label", cell.title);
-        cell.style.background = css(mix(from, to, rates[name]));
+        cell.style.background = css(mix(from, to, name === "null" ? Math.sqrt(rates[name]) : rates[name])); // a few nulls show
         row.appendChild(cell);
       });
       map.appendChild(row);
