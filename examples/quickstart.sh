@@ -115,4 +115,6 @@ Also in $OUT:
 Try it:
   echo "$(head -n 1 "$OUT/text/test.src")" | $RELA_VENV/bin/python $root/examples/segment.py encode $OUT/pieces/spm |
     $RELA_VENV/bin/fairseq-interactive $OUT/data-bin --user-dir $root/fairseq_rela --path $(run_of "$rela")/average.pt --remove-bpe sentencepiece --required-batch-size-multiple 1
+See what both models attend to, for sentences that you type:
+  $RELA_VENV/bin/fairseq-rela explore --path $rela=$(run_of "$rela")/average.pt --compare softmax=$(run_of softmax)/average.pt $OUT/data-bin --sentencepiece-model $OUT/pieces/spm.model --text "$(head -n 1 "$OUT/text/test.src")"
 SUMMARY

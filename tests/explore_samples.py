@@ -13,8 +13,8 @@ def write_data(directory, words=WORDS, names=("dict.src.txt", "dict.tgt.txt", "d
     return directory
 
 
-def write_checkpoint(path, data, arch="transformer_rela_g", *flags, seed=1):
-    """A newly initialised model of two layers with two heads, as a checkpoint of fairseq."""
+def write_checkpoint(path, data, arch="transformer_rela_g", *flags, seed=1, size=SIZE):
+    """A newly initialised model as a checkpoint of fairseq, of two layers with two heads unless `size` is empty."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -25,12 +25,12 @@ def write_checkpoint(path, data, arch="transformer_rela_g", *flags, seed=1):
 
     words = [str(data), "--arch", arch, *flags]
     if "lm" in arch:
-        words += ["--task", "language_modeling", *(f"--decoder-{size}" for size in SIZE)]
+        words += ["--task", "language_modeling", *(f"--decoder-{each}" for each in size)]
         words += ["--decoder-input-dim=16", "--decoder-output-dim=16", "--tokens-per-sample=64"]
     else:
         words += ["-s", "src", "-t", "tgt"]
         if arch.startswith("transformer"):
-            words += [f"--{side}-{size}" for side in ("encoder", "decoder") for size in SIZE]
+            words += [f"--{side}-{each}" for side in ("encoder", "decoder") for each in size]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     torch.manual_seed(seed)
     model = tasks.setup_task(cfg.task).build_model(cfg.model)

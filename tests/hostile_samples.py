@@ -16,7 +16,7 @@ SECONDS = 120  # a test that needs so long has failed
 FULL_DISK = """
 import importlib, logging, resource, signal
 logging.getLogger("fairseq").setLevel(logging.WARNING)
-if {1!r} in ("average", "convert", "bench"):
+if {1!r} in ("average", "convert", "bench", "explore"):
     import fairseq_rela.conversion, fairseq_rela.bench.op
 importlib.import_module("fairseq_rela.commands.{1}")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

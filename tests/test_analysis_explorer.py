@@ -141,9 +141,9 @@ def test_pointing_reads_a_cell_a_row_and_a_column(page):
         (0, 0, "≈ 9.0 (gold: sure)"),
         (0, 3, "exactly 0"),
         (2, 1, "null row"),
-        (0, None, "x attends to a@@ 9.0, b 0.0010 (2 of 4 exactly 0)"),
+        (0, None, "x attends to a@@ 9.0, b 0.00056 (2 of 4 exactly 0)"),
         (2, None, "z attends to nothing (null row) (4 of 4 exactly 0)"),
-        (None, 1, "b is attended by y@@ -3.0, x 0.0010 (2 of 4 exactly 0)"),
+        (None, 1, "b is attended by y@@ -3.0, x 0.00056 (2 of 4 exactly 0)"),
         (None, 2, "c is attended by nothing (4 of 4 exactly 0)"),
     ):
         x, y = (
@@ -162,6 +162,7 @@ def bare(text):
 def test_lines_between_words(page):
     """Lines leave where weights are, and nowhere else; pointing at a word says what it attends to."""
     choose(page, layer=1, head=0, view="lines")
+    press(page, ["g"])  # gold links are lines, too
     canvas = page.find_element("id", "map")
     inked = """const map = document.getElementById("map"), ratio = window.devicePixelRatio || 1;
         const left = arguments[0], y = arguments[1];
@@ -171,7 +172,7 @@ def test_lines_between_words(page):
     rows = [bool(page.execute_script(inked, left, 6 + 22 * row + 11)) for row in range(4)]
     assert rows == [True, True, False, True]  # row 2 is null
     point(page, 80, 6 + 11)
-    assert bare(text(page, "readout")).startswith("x attends to a@@ 9.0, b 0.0010")
+    assert bare(text(page, "readout")).startswith("x attends to a@@ 9.0, b 0.00056")
     point(page, 80, 6 + 2 * 22 + 11)
     assert "z attends to nothing" in bare(text(page, "readout"))
     point(page, canvas.size["width"] - 60, 6 + 22 + 11)
@@ -196,7 +197,7 @@ def test_pictures_are_saved(page, tmp_path):
         root = ElementTree.fromstring(downloaded(page, tmp_path, "save-svg"))
         texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         assert "<b>rela</b>: cross, layer 1, head 0" in texts and "other: cross, layer 1, head 0" in texts
-        assert "שלום" in texts and "<script>alert(1)</s…" in [each.replace("cript", "cript") for each in texts]
+        assert "שלום" in texts and "<script>alert(1)</scr…" in texts
         assert list(root.iter(f"{{http://www.w3.org/2000/svg}}{shape}"))
         assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
         png = downloaded(page, tmp_path, "save-png")

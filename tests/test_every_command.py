@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Tuple
 import pytest
 from analysis_samples import write_dump
 from dump_samples import ROOT
+from explore_samples import write_checkpoint, write_data
 from hostile_samples import assert_one_line, run_command
 
 from fairseq_rela.cli import COMMANDS, main
@@ -19,7 +20,7 @@ from fairseq_rela.dump.statistics import StatsWriter
 
 pytestmark = pytest.mark.slow  # starts a process for nearly every case
 
-NEEDS_TORCH = {"average", "convert", "bench"}
+NEEDS_TORCH = {"average", "convert", "bench", "explore"}
 
 
 class Call(NamedTuple):
@@ -39,6 +40,13 @@ CALLS: Dict[str, List[Call]] = {
         Call(
             ("dump", "--out", "OUT", "--no-figures", "--gold", "gold", "--target-tags", "tags"),
             ("dump", "gold", "tags"),
+            "OUT",
+        )
+    ],
+    "explore": [  # a page to keep, because a server does not end
+        Call(
+            ("--path", "model.pt", "data-bin", "--text", "w1 w2", "--time-limit", "3600", "--out", "OUT"),
+            ("model.pt", "data-bin"),
             "OUT",
         )
     ],
@@ -128,6 +136,7 @@ def checkpoints(good):
     model = ARCH_MODEL_REGISTRY["transformer"].build_model(flags, task)
     cfg = {"model": Namespace(_name="transformer", arch="transformer", **SMALL)}
     torch.save({"model": model.state_dict(), "args": None, "cfg": cfg}, good / "stock.pt")
+    write_checkpoint(good / "model.pt", write_data(good / "data-bin"))
     for name in ("a.pt", "b.pt"):
         torch.save({"model": {"w": torch.ones(5000)}}, good / name)
     return good

@@ -1,6 +1,7 @@
 """The live explorer's models: loading any of them, what is recorded, forced targets, and what is refused."""
 
 import base64
+import time
 import zlib
 
 import numpy as np
@@ -131,6 +132,22 @@ def test_a_failed_training_is_told(folder):
     made.loaded.model.decoder.layers[0].self_attn.q_proj.weight.data[:] = float("nan")
     with pytest.raises(InputError, match="infinite or not a number"):
         made.answer("w1", "", 1, IN_TIME)
+
+
+def test_a_sentence_of_25_tokens_takes_less_than_a_second(folder):
+    """Of CPU time, with a tiny model and five translations. Not trained, it writes the longest target it may."""
+    path = write_checkpoint(folder / "tiny.pt", folder / "data", "transformer_rela_gc_tiny", size=())
+    made = Translator(load_model("tiny", str(path), str(folder / "data")), Segmenter(), beam=5, longest=30)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait for each other take CPU time, too
+    try:
+        made.answer("w1 w2", "", 5, IN_TIME)  # what is done once
+        started = time.process_time()
+        answer = made.answer("w1 " * 24, "", 5, IN_TIME)
+        assert time.process_time() - started < 1
+    finally:
+        torch.set_num_threads(threads)
+    assert len(answer.sentences) == 5 and len(answer.sentences[0]["source"]) == 25
 
 
 def refused(capsys, *words):

@@ -15,7 +15,7 @@ function headTitle(info, layer, index, rates) {
     + percent(rates.zero) + "." + corpus;
 }
 
-const RATES = [["null", "∅ null rows", [255, 250, 235], [201, 122, 0]], ["zero", "0 weights", [255, 255, 255], [60, 90, 120]]];
+const RATES = [["null", "∅ null rows, all heads", [255, 250, 235], [201, 122, 0]], ["zero", "zero weights, all heads", [255, 255, 255], [60, 90, 120]]];
 
 // Layers down, heads across, one map for each rate.
 function headMaps(box, view) {
@@ -25,7 +25,7 @@ function headMaps(box, view) {
     map.className = "head-map";
     const caption = document.createElement("span");
     const every = view.rates.flat().map((rates) => rates[name]);
-    caption.textContent = title + ": " + percent(every.reduce((sum, rate) => sum + rate, 0) / every.length) + " of all heads";
+    caption.textContent = title + ": " + percent(every.reduce((sum, rate) => sum + rate, 0) / every.length);
     map.appendChild(caption);
     view.rates.forEach((line, layer) => {
       const row = document.createElement("div");
@@ -35,7 +35,7 @@ function headMaps(box, view) {
         cell.dataset.rate = rates[name];
         cell.title = headTitle(view.info, layer, index, rates);
         cell.setAttribute("aria-label", cell.title);
-        cell.style.background = css(mix(from, to, rates[name]));
+        cell.style.background = css(mix(from, to, name === "null" ? Math.sqrt(rates[name]) : rates[name])); // a few nulls show
         row.appendChild(cell);
       });
       map.appendChild(row);

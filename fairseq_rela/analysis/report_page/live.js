@@ -66,10 +66,11 @@ function part(name, className, text) {
   return made;
 }
 
+function rateKind(sentence) { return sentence.rates.cross ? "cross" : Object.keys(sentence.rates).pop(); }
+
 function rateText(sentence) {
-  const kind = sentence.rates.cross ? "cross" : Object.keys(sentence.rates).pop();
-  const [nulls, zeros] = sentence.rates[kind];
-  return kind + " ∅ " + percent(nulls) + "  0 " + percent(zeros);
+  const [nulls, zeros] = sentence.rates[rateKind(sentence)];
+  return "∅ " + percent(nulls) + "  0 " + percent(zeros);
 }
 
 function hypothesis(sentence, modelIndex, index) {
@@ -78,6 +79,7 @@ function hypothesis(sentence, modelIndex, index) {
   chooser.type = "button";
   chooser.dataset.model = modelIndex;
   chooser.dataset.sentence = index;
+  chooser.title = "Score: mean log probability of a token. ∅ null rows and 0 weights of all heads of " + rateKind(sentence) + " attention.";
   const text = part("span", "text", words(sentence.target_text));
   text.dir = "auto";
   chooser.append(part("span", "label", sentence.label), part("span", "score", sentence.score.toFixed(3)),
