@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairseq_rela.attention.catalog import CATALOG, KINDS
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
-from fairseq_rela.checkpoints import UNINITIALISED, load
+from fairseq_rela.checkpoints import load
 from fairseq_rela.errors import InputError
 from fairseq_rela.models import transformer_lm_rela, transformer_rela
 from fairseq_rela.models.architectures import PLACEMENTS
@@ -25,6 +25,7 @@ from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig
 
 SIDES = ("encoder", "decoder")
 EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # read only when a model is new
+UNINITIALISED = "embed_positions._float_tensor"  # of fairseq 0.12.2, which makes a new one if it is missing
 MOST_POSITIONS = 1_000_000  # of a sentence; a table is as long
 SENTENCES, LENGTH = 32, 16  # of random words
 
