@@ -2,7 +2,7 @@
 
 A row of `CALLS` is needed only to say which files a subcommand reads. A subcommand without a row fails a test here.
 A call that cannot be tested in one of these ways, such as one that serves until it is stopped, says so in `excused`,
-with the reason; the test is then skipped with it. Give such a command a flag that ends it, and few tests need an excuse.
+with the reason. The test is then skipped with it. A flag that ends such a command makes most excuses needless.
 """
 
 import os
