@@ -123,10 +123,11 @@ def write_links(spec: str, out: str) -> None:
     if re.search(r"\.wa\b", spec):
         by_sentence = defaultdict(list)
         for number, row in enumerate(rows, 1):
-            if len(row) not in (3, 4) or row[3:] not in ([], ["S"], ["P"]):
+            numbers = all(re.fullmatch("[0-9]{1,6}", word) for word in row[:3])  # a number without a bound has no end
+            if len(row) not in (3, 4) or not numbers or row[3:] not in ([], ["S"], ["P"]):
                 raise RecipeError(f"{spec}, line {number}: '{' '.join(row)}' is not 'sentence i j S|P'")
             by_sentence[int(row[0])].append(f"{row[1]}{'p' if row[3:] == ['P'] else '-'}{row[2]}")
-        rows = [by_sentence[number] for number in range(1, max(by_sentence) + 1)]
+        rows = [by_sentence[number] for number in range(1, max(by_sentence, default=0) + 1)]
     with AtomicFiles(out) as file:
         for row in rows:
             file.write(" ".join(row))

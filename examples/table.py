@@ -37,6 +37,8 @@ def read_json(*path: str) -> Optional[Any]:
             return json.load(file)
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        recipe.fail(f"{os.path.join(*path)} is damaged ({error}); remove it and run the step that makes it again")
 
 
 def scores(run: str) -> Dict[str, Dict[str, Any]]:

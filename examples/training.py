@@ -86,6 +86,8 @@ def main(words: List[str]) -> None:
     parser.add_argument("--tokens", default="?", help="tokens per update, for messages")
     parser.add_argument("--devices", default="cpu", help="for messages")
     parser.add_argument("--settings", nargs="+", default=[], metavar="NAME=VALUE", help="what must stay the same")
+    if "--" not in words:
+        parser.error("give -- COMMAND")
     end = words.index("--")
     args, command = parser.parse_args(words[:end]), words[end + 1 :]
     if recipe.dry_run():

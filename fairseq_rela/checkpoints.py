@@ -13,7 +13,7 @@ from fairseq_rela.errors import InputError
 
 # Before version 2.4 torch has no list of what is safe to load, so it cannot be told to load safely.
 SAFE_LOADING = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
-UNINITIALISED = "_float_tensor"  # a buffer of fairseq 0.12.2 that never has a value, and is never used
+_NEVER_SET = "_float_tensor"  # fairseq 0.12.2 saves what happened to be in memory there, and uses only its type
 # Words of torch's advice to turn safe loading off. It is never shown, because then a checkpoint could run code.
 _ADVICE = re.compile(r"weights[_ ]only|safe_globals|torch\.load|arbitrary code", re.IGNORECASE)
 
@@ -78,7 +78,7 @@ def _check_weight(path: str, name: Any, weight: Any) -> None:
             f"{path}: its weight '{name[:80]}' has the shape {list(weight.shape)}, "
             f"but the file holds {held} numbers for it"
         )
-    unused = name.endswith(UNINITIALISED) or not weight.is_floating_point()
+    unused = name.endswith(_NEVER_SET) or not weight.is_floating_point()
     if not unused and not torch.isfinite(weight.float()).all():
         raise InputError(f"{path}: its weight '{name[:80]}' is infinite or not a number: its training has failed")
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
-from fairseq_rela.checkpoints import UNINITIALISED, load
+from fairseq_rela.checkpoints import load
 from fairseq_rela.errors import InputError
 from fairseq_rela.kinds import KINDS
 from fairseq_rela.models import transformer_lm_rela, transformer_rela
@@ -29,6 +29,7 @@ from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaConfig
 
 SIDES = ("encoder", "decoder")
 EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")  # flags that only a new model needs
+UNINITIALISED = "embed_positions._float_tensor"  # a buffer of fairseq 0.12.2, which makes a new one if it is missing
 MOST_POSITIONS = 1_000_000  # the most tokens of a sentence, because a model has a table of that length
 SENTENCES, LENGTH = 32, 16  # random sentences, and the number of words in each
 

@@ -263,7 +263,7 @@ def test_bad_values_are_told_in_a_line(stock, stock_lm, tmp_path, capsys):
     assert "missing.pt: no such checkpoint file" in refused(capsys, tmp_path, tmp_path / "missing.pt")
     (tmp_path / "cut.pt").write_bytes(stock.read_bytes()[:5000])
     assert "cut.pt: not a complete checkpoint" in refused(capsys, tmp_path, tmp_path / "cut.pt")
-    torch.save({"model": {}}, str(tmp_path / "bare.pt"))
+    torch.save({"model": {"w": torch.ones(1)}}, str(tmp_path / "bare.pt"))
     assert "does not say what its model is" in refused(capsys, tmp_path, tmp_path / "bare.pt")
     assert "unknown attention 'rela'; known are softmax, sparsemax" in refused(capsys, tmp_path, stock, "rela")
     assert "is a language model, for which there is no rela_g_cross_only" in refused(

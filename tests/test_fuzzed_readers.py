@@ -1,15 +1,20 @@
 """Real files, mutated: every reader gives an InputError in one line or a right result, with bounded memory.
 
 Bytes are flipped, cut out, repeated and inserted, and numbers are replaced by hostile ones. What once broke a reader is
-kept as an example. The runs are the same every time. `resource.setrlimit` bounds the memory while a command runs.
+kept as an example. The runs are the same every time. `resource.setrlimit` bounds memory and time while a command runs.
 """
 
 import contextlib
+import gzip
 import io
+import json
+import math
 import os
 import re
 import resource
 import shutil
+import signal
+import time
 import zipfile
 
 import numpy as np
@@ -24,6 +29,7 @@ from fairseq_rela.dump.reader import AttentionDump
 from fairseq_rela.dump.statistics import StatsWriter
 from fairseq_rela.errors import InputError
 
+SECONDS = 60  # of the processor that a command may take; it takes a fraction of a second
 MEMORY = 1 << 30  # bytes that a command may take in addition to what the tests have taken already
 NUMBERS = [
     "-1",
@@ -106,15 +112,34 @@ def mutated(data: bytes, steps) -> bytes:
 
 @contextlib.contextmanager
 def bounded():
-    """At most `MEMORY` more bytes of address space than now."""
+    """At most `MEMORY` more bytes of address space than now, and `SECONDS` more of the processor."""
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, before[1]))
+    limits = {resource.RLIMIT_AS: now + MEMORY, resource.RLIMIT_CPU: math.ceil(time.process_time()) + SECONDS}
+    before = {each: resource.getrlimit(each) for each in limits}
+    handler = signal.signal(signal.SIGXCPU, _took_too_long)
+    for each, most in limits.items():
+        resource.setrlimit(each, (most, before[each][1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        for each, old in before.items():
+            resource.setrlimit(each, old)
+        signal.signal(signal.SIGXCPU, handler)
+
+
+def _took_too_long(*_):
+    raise AssertionError(f"a command took more than {SECONDS} s of the processor")
+
+
+def test_the_limits_are_enforced():
+    """A loop without an end, and a list as large as the memory."""
+    with pytest.raises(AssertionError, match="more than"), bounded():
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()), resource.RLIM_INFINITY))
+        while True:
+            pass
+    with pytest.raises(MemoryError), bounded():
+        bytearray(2 * MEMORY)
 
 
 def runs(words, *right) -> bool:
@@ -211,7 +236,6 @@ def test_an_index_with_other_numbers_but_right_checksums_of_the_zip(files, tmp_p
 
 def test_tokens_that_are_not_tokens(files, tmp_path):
     """Found by hand: a text with a right checksum that is not two lists of strings."""
-    import json
     import zlib
 
     for text in (b"{}", b"[[1,2,3,4],[1,2,3,4]]", b"[" * 70, b'["abcd", "efgh"]', b"[null, null]", b"\xff" * 40):
@@ -290,6 +314,50 @@ def test_a_selection(files, tmp_path_factory, steps):
     (path / "s.json").write_bytes(mutated(whole, steps))
     text = ["--source", files / "text", "--target", files / "text", "--keep", "0.5", "--out", path / "out"]
     runs(["filter", files / "dump", "--selection", path / "s.json", *text], path / "s.json")
+
+
+@few
+@given(mutations())
+def test_a_text_in_gzip(files, tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("gzip")
+    (path / "text.gz").write_bytes(mutated(gzip.compress((files / "text").read_bytes(), mtime=0), steps))
+    words = ["filter", files / "stats.tsv", "--source", path / "text.gz", "--target", files / "text"]
+    if runs([*words, "--keep", "1", "--out", path / "out"], path / "text.gz"):
+        assert (path / "out" / "kept.target").read_bytes() == (files / "text").read_bytes()
+
+
+@few
+@given(mutations())
+def test_statistics_that_are_continued(files, tmp_path_factory, steps):
+    """What is continued keeps every line that it had, or is refused and stays as it was."""
+    path = tmp_path_factory.mktemp("stats") / "s.tsv"
+    partial = path.with_name("s.tsv.partial")
+    damaged = mutated((files / "stats.tsv").read_bytes(), steps)
+    partial.write_bytes(damaged)
+    try:
+        with bounded(), StatsWriter(path, {"encoder": [0], "cross": [0, 1]}, resume=True) as stats:
+            stats.add_rates(7, 1, 1, [0.5] * 6)
+    except InputError as error:
+        assert "\n" not in str(error) and "s.tsv.partial" in str(error) and partial.read_bytes() == damaged
+    else:
+        complete = damaged[: damaged.rfind(b"\n") + 1] or (files / "stats.tsv").read_bytes().split(b"\n")[0] + b"\n"
+        assert path.read_bytes() == complete + b"7\t0\t1\t1" + b"\t0.5" * 6 + b"\n"
+
+
+@few
+@given(mutations())
+def test_the_description_of_a_corpus(tmp_path_factory, steps):
+    """Files that are not of a corpus stay, whatever is in its description."""
+    path = tmp_path_factory.mktemp("corpus")
+    small = ["--train", "1", "--valid", "0", "--test", "0", "--lexicon", "50", "--max-clauses", "1"]
+    whole = json.dumps(
+        {"generator": "fairseq-rela toy-corpus", "version": 1, "options": {}, "files": {"train.src": {}}}
+    )
+    (path / "corpus.json").write_bytes(mutated(whole.encode(), steps))
+    (path / "notes").write_text("kept")
+    runs(["toy-corpus", path, *small], path)
+    runs(["toy-corpus", path, *small, "--force"], path)
+    assert (path / "notes").read_text() == "kept"
 
 
 # Checkpoints
