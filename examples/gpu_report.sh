@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measure everything on a GPU and write one report to send.
+# Check the kernels' numbers on a GPU, measure everything, and write one report to send.
 #
 #   bash examples/gpu_report.sh [OUT.md]       (default: gpu_report.md)
 #
@@ -30,6 +30,18 @@ bench() {
     --report "$parts/$name.md" "$@"
 }
 
+# the kernels' numbers against float64: on a GPU; elsewhere pytest has nothing to run, and the report says so
+echo "== tests of the kernels" >&2
+status=0
+"$python" -m pytest -m gpu tests/test_kernels.py > "$parts/tests.txt" 2>&1 || status=$?
+{
+  echo "# tests of the kernels"
+  echo
+  echo "- command: \`pytest -m gpu tests/test_kernels.py\`, exit status $status"
+  grep -E '^(FAILED|ERROR)|passed|failed|skipped|error' "$parts/tests.txt" | tail -20 | sed 's/^/- /' || echo '- pytest did not run'
+  echo
+} > "$parts/tests.md"
+
 if [ "${SMALL:-}" = 1 ]; then
   model=(--size tiny --vocabulary 40 --repeats 1)
   bench op --lengths 8 --rows 64 --width 8 --entmax-lengths 8 --repeats 1
@@ -42,6 +54,6 @@ else
   bench decode --lengths 25 500 --entmax --repeats 10
   bench memory --lengths 1024 4096 16384 --repeats 1
 fi
-cat "$parts"/{op,train,decode,memory}.md > "$out.part"
+cat "$parts"/{tests,op,train,decode,memory}.md > "$out.part"
 mv "$out.part" "$out"
 echo "written: $out" >&2

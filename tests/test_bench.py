@@ -262,5 +262,6 @@ def test_the_script_that_measures_everything(tmp_path):
     env = {**os.environ, "SMALL": "1", "DEVICE": "cpu", "PYTHON": sys.executable}
     subprocess.run(["bash", str(script), str(tmp_path / "report.md")], env=env, check=True, capture_output=True)
     titles = [line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("# ")]
-    assert titles == [f"# fairseq-rela bench {name}" for name in ("op", "train", "decode", "memory")]
+    names = ("op", "train", "decode", "memory")
+    assert titles == ["# tests of the kernels", *(f"# fairseq-rela bench {name}" for name in names)]
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

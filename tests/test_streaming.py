@@ -10,7 +10,7 @@ from fairseq_rela.attention import streaming
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
-from fairseq_rela.attention.norms import GatedRMSNorm, rms_norm
+from fairseq_rela.attention.norms import GatedRMSNorm, gated_rms_norm, rms_norm
 from fairseq_rela.attention.streaming import equal_side, spans, streaming_attention, tiling
 
 POINTWISE = [name for name, row in ACTIVATIONS.items() if row.pointwise]
@@ -353,3 +353,18 @@ def test_gated_rms_norm_with_its_gradient_written_out(monkeypatch, shape):
         tensors[0].data[0] = 0  # a query that attends to nothing
     expected = with_gradients(lambda z, w, g: torch.sigmoid(w * z) * rms_norm(z, g, 1e-8), tensors)
     assert_same(with_gradients(lambda z, w, g: GatedRMSNorm.apply(z, w, g, 1e-8), tensors), expected, 1e-12)
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_gated_rms_norm_without_gradients(monkeypatch, many):
+    monkeypatch.setattr(GatedRMSNorm, "ELEMENTS", 24)
+    monkeypatch.setattr(GatedRMSNorm, "MANY", 7 * 12 if many else 7 * 12 + 1)
+    parts = []
+    computed = GatedRMSNorm.computed
+    monkeypatch.setattr(GatedRMSNorm, "computed", lambda *args: parts.append(args) or computed(*args))
+    torch.manual_seed(0)
+    z, gate, gain = torch.randn(12, 7).t().double(), *torch.randn(2, 12).double().unbind()
+    with torch.no_grad():
+        found = gated_rms_norm(z, gate, gain, 1e-8)
+    assert len(parts) == many
+    torch.testing.assert_close(found, torch.sigmoid(gate * z) * rms_norm(z, gain, 1e-8))

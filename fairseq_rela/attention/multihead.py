@@ -116,8 +116,10 @@ class RelaMultiheadAttention(ScoredAttention):
         if not self.pointwise or attn_mask is not None or padding is not None:
             return None
         d = self.head_dim
-        columns = (q[..., d:], k[..., d:]) if q.size(2) > d else (None, None)
-        return kernel_attention(self.activation_name, q[..., :d], k[..., :d], v, *columns, False, self.scaling, dropout)
+        beside_q, beside_k = (q[..., d:], k[..., d:]) if q.size(2) > d else (None, None)
+        return kernel_attention(
+            self.activation_name, q[..., :d], k[..., :d], v, beside_q, beside_k, False, self.scaling, dropout
+        )
 
     @torch.jit.unused
     def _streams(self, attn_mask: Optional[Tensor]) -> bool:

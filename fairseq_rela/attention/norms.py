@@ -123,6 +123,7 @@ class GatedRMSNorm(torch.autograd.Function):
     """
 
     ELEMENTS = 2**17  # computed at a time on a CPU: 512 kB of float32 fit into its cache. A GPU takes all at once
+    MANY = 24 * ELEMENTS  # from so many elements on, parts are faster without gradients too
 
     @staticmethod
     def parts(*tensors: Tensor) -> Iterable[Tuple[Tensor, ...]]:
@@ -134,13 +135,19 @@ class GatedRMSNorm(torch.autograd.Function):
         return zip(*(x.split(rows) for x in flat))
 
     @staticmethod
-    def forward(ctx, z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
-        z = z.contiguous()
+    def computed(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tuple[Tensor, Tensor]:
+        """The result (…, d) and r (…, 1), of contiguous z."""
         out, scale = torch.empty_like(z), z.new_empty(z.shape[:-1] + (1,))
         for z_n, out_n, r in GatedRMSNorm.parts(z, out, scale):
             torch.mean(torch.mul(z_n, z_n, out=out_n), dim=-1, keepdim=True, out=r)
             r.add_(eps).rsqrt_()
             torch.mul(z_n, gate, out=out_n).sigmoid_().mul_(z_n).mul_(r).mul_(gain)
+        return out, scale
+
+    @staticmethod
+    def forward(ctx, z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
+        z = z.contiguous()
+        out, scale = GatedRMSNorm.computed(z, gate, gain, eps)
         ctx.save_for_backward(z, gate, gain, scale)
         return out
 
@@ -177,6 +184,8 @@ def gated_rms_norm(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tensor:
         return GatedRMSNorm.apply(z, gate, gain, eps)
     if z.device.type != "cpu":
         return torch.sigmoid(gate * z) * rms_norm(z, gain, eps)
+    if z.numel() >= GatedRMSNorm.MANY:
+        return GatedRMSNorm.computed(z.contiguous(), gate, gain, eps)[0]
     scale = (z * z).mean(-1, keepdim=True).add_(eps).rsqrt_()  # here torch's rms_norm is not fused
     return torch.mul(z, gate).sigmoid_().mul_(z).mul_(scale).mul_(gain)
 

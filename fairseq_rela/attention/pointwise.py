@@ -31,8 +31,9 @@ def kernel_attention(
     """`pointwise_attention` by GPU kernels, or None where there is none for this: they take one column at most."""
     if not kernels.usable(q, k, v, activation) or (beside_q is not None and beside_q.size(2) > 1):
         return None
-    terms = (None, None) if beside_q is None or beside_k is None else (-beside_q[..., 0], beside_k[..., 0])
-    return kernels.attention(q, k, v, *terms, causal, scale, dropout)
+    row = None if beside_q is None else -beside_q[..., 0]
+    column = None if beside_k is None else beside_k[..., 0]
+    return kernels.attention(q, k, v, row, column, causal, scale, dropout)
 
 
 def beside(x: Tensor, columns: Optional[Tensor]) -> Tensor:
