@@ -17,6 +17,7 @@ from fairseq_rela.analysis.explorer import LEVELS, levels, packed
 from fairseq_rela.analysis.metrics import ModelMetrics, Rates, RunMetrics
 from fairseq_rela.analysis.page import embedded
 from fairseq_rela.analysis.report import report_html
+from fairseq_rela.analysis.telling import most_telling_head
 from fairseq_rela.cli import main
 
 HOSTILE = [
@@ -115,6 +116,35 @@ def test_sentences_asked_for(tmp_path):
         page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
         match = re.search(r'id="explorer-data">(.*?)</script>', page)
         assert (len(json.loads(match[1])["models"][0]["sentences"]) if match else 0) == there
+
+
+def test_the_most_telling_head_hand_computed():
+    never_null = [[1, 0], [0, 1], [1, 0], [1, 0]]
+    one_null = [[1, 0], [0, 1], [0, 0], [0.5, 1.5]]
+    mostly_null = [[1, 0], [0, 0], [0, 0], [0, 0]]
+    weights = np.array([[never_null, one_null, mostly_null]], dtype=np.float32)
+    linked = np.array([[1, 0], [0, 1], [0, 0], [1, 0]], dtype=bool)
+    # rows 0 and 1 are on their links, row 2 is null and has no link, row 3 misses
+    assert most_telling_head(weights, linked) == (True, 0.75, 0, 1)
+    assert most_telling_head(weights[:, :1], linked) == (False, 0.75, 0, 0)
+    # without links: how much of its row the largest weight has, 1, 1, 0 and 0.75
+    assert most_telling_head(weights) == (True, 0.6875, 0, 1)
+    assert most_telling_head(weights, np.zeros((4, 2), dtype=bool)) == (True, 0.6875, 0, 1)
+
+
+def test_the_explorer_opens_at_a_sentence_of_medium_length_with_nulls(tmp_path):
+    long = (["a"] * 9 + ["</s>"], ["x"] * 9 + ["</s>"])
+    sentences = [SENTENCES[0], long, long, (["a"] * 40, ["x"] * 40)]
+    cross = np.ones((2, 1, 1, 10, 10), dtype=np.float32)
+    cross[1, 0, 0, 3] = 0  # only the second of them has a null row
+    given = [np.ones((1, 1, 4, 4)), cross[0], cross[1], np.zeros((1, 1, 40, 40))]
+    dump = write_dump(tmp_path / "dump", sentences, layers=1, heads=1, cross=given)
+    assert main(["analyze", f"m={dump}", "--out", str(tmp_path / "out"), "--no-figures"]) == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', page)[1])
+    assert data["start"] == {"model": 0, "sentence": 2, "kind": "cross", "layer": 0, "head": 0}
+    # the summary: 10 + 1600 of the 16 + 100 + 100 + 1600 cross weights are 0, and 1 + 40 of the 64 rows are null
+    assert f"{100 * 1610 / 1816:.1f} %" in page and f"{100 * 41 / 64:.1f} %" in page
 
 
 def test_policy_names_the_script_that_is_there():

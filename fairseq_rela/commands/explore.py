@@ -61,9 +61,8 @@ def run(args: argparse.Namespace) -> None:
     server = ExplorerServer(args.port)  # before the models are loaded, because the port may be in use
     try:
         translators = _translators(args)
-        answering = _answering(args, translators)
         server.page = live_page(_models(translators), translators[0].loaded.is_language_model)
-        server.answer = answering
+        server.answer = Answering(translators, Queue(_WAITING, args.time_limit), translators[0].hint)
         address = server.address + (f"#text={urllib.parse.quote(args.text[0])}" if args.text else "")
         print(f"{address}\nCtrl-C ends it.", flush=True)
         if not args.no_browser:
@@ -92,11 +91,6 @@ def _translators(args: argparse.Namespace) -> List[Translator]:
     if len({each.is_language_model for each in loaded}) > 1:
         raise InputError(f"{args.compare}: a language model and a translation model cannot be compared")
     return [Translator(each, segmenter, args.beam, args.longest) for each in loaded]
-
-
-def _answering(args: argparse.Namespace, translators: List[Translator]) -> Answering:
-    queue = Queue(_WAITING, args.time_limit)
-    return Answering(translators, queue, Segmenter(args.sentencepiece_model).hint(translators[0].loaded.source.symbols))
 
 
 def _models(translators: List[Translator]) -> List[Dict[str, Any]]:

@@ -45,6 +45,11 @@ class Translator:
         self._source_rule = merge_rule([loaded.source.symbols])
         self._target_rule = merge_rule([loaded.target.symbols])
 
+    @property
+    def hint(self) -> str:
+        """What to tell a reader before anything goes wrong; often nothing."""
+        return self._segmenter.hint(self.loaded.source.symbols)
+
     @torch.no_grad()
     def answer(self, text: str, target: str, nbest: int, deadline: Deadline) -> Answer:
         """Translations of `text`, best first, and last `target` if it is not empty. A language model reads `text`."""
