@@ -42,13 +42,21 @@ def packed(weights: np.ndarray) -> Dict[str, Any]:
 
 
 def sentence_data(
-    source: List[str], target: List[str], source_words: Words, target_words: Words, weights: Dict[str, np.ndarray]
+    source: List[str],
+    target: List[str],
+    source_words: Words,
+    target_words: Words,
+    weights: Dict[str, np.ndarray],
+    norms: Optional[Dict[str, np.ndarray]] = None,
 ) -> Dict[str, Any]:
-    """A sentence with its words, its weights (kind → (L, H, T, S)) and their null and sparsity rate over all heads."""
+    """A sentence with its words, its weights (kind → (L, H, T, S)) and their null and sparsity rate over all heads.
+
+    `norms` are of the same form. The page offers them if every kind has them.
+    """
     rates = {
         kind: [float(np.nan_to_num(rate.mean())) for rate in null_and_sparsity(weights[kind], kind)] for kind in weights
     }
-    return {
+    data = {
         "source": source,
         "target": target,
         "source_words": source_words.of_piece.tolist(),
@@ -58,6 +66,9 @@ def sentence_data(
         "rates": rates,
         "kinds": {kind: packed(each) for kind, each in weights.items()},
     }
+    if norms and set(norms) == set(weights):
+        data["norms"] = {kind: packed(each) for kind, each in norms.items()}
+    return data
 
 
 def model_data(name: str, kinds: Dict[str, KindInfo]) -> Dict[str, Any]:
@@ -72,9 +83,11 @@ def model_data(name: str, kinds: Dict[str, KindInfo]) -> Dict[str, Any]:
 def explored_sentence(reader: DumpReader, record: Record, gold: Optional[Gold]) -> Dict[str, Any]:
     """A sentence of a dump, with its gold links."""
     weights = {kind: reader.weights(record, kind) for kind in reader.info.kinds}
+    norms = {kind: reader.weights(record, kind, "norms") for kind, info in reader.info.kinds.items() if info.norms}
     words = reader.source_words(record), reader.target_words(record)
     links = gold and {name: [f"{i}-{j}" for i, j in sorted(links)] for name, links in gold._asdict().items()}
-    return {"id": record.id, "gold": links, **sentence_data(list(record.source), list(record.target), *words, weights)}
+    data = sentence_data(list(record.source), list(record.target), *words, weights, norms)
+    return {"id": record.id, "gold": links, **data}
 
 
 def explored_model(name: str, reader: DumpReader, rates: Rates) -> Dict[str, Any]:

@@ -15,10 +15,10 @@ _BEGIN, _GOES_ON = "▁", "@@"
 
 def pair_checksum(source: Iterable[str], target: Iterable[str]) -> int:
     """The checksum of a pair, from its pieces or its words; `</s>` does not count."""
-    return zlib.crc32(f"{_spelled(source)}\t{_spelled(target)}".encode("utf-8", "surrogatepass"))
+    return zlib.crc32(f"{_words_of(source)}\t{_words_of(target)}".encode("utf-8", "surrogatepass"))
 
 
-def _spelled(tokens: Iterable[str]) -> str:
+def _words_of(tokens: Iterable[str]) -> str:
     """The characters of a sentence without spaces and marks."""
     bare = (token[: -len(_GOES_ON)] if token.endswith(_GOES_ON) else token for token in tokens if token not in _MARKERS)
     text = "".join(bare)

@@ -99,14 +99,15 @@ class Translator:
                 "src_lengths": torch.tensor([len(source)]),
                 "prev_output_tokens": previous,
             }
-        with record_attention(model) as recording:
+        with record_attention(model, norms=True) as recording:
             output = model(**inputs)
         scores = model.get_normalized_probs(output, True, None)[0].gather(1, target[:, None])  # (T, 1)
         weights = next(recording.sentences(inputs["src_tokens"], previous))
+        norms = next(recording.sentence_norms(inputs["src_tokens"], previous))
         if not all(np.isfinite(each).all() for each in weights.values()):
             raise InputError("the model has weights that are infinite or not a number: its training has failed")
-        source_pieces = _spelled(source, self.loaded.source)
-        target_pieces = _spelled(target, self.loaded.target)
+        source_pieces = _pieces(source, self.loaded.source)
+        target_pieces = _pieces(target, self.loaded.target)
         source_words = merged(source_pieces, self._source_rule)
         target_words = merged(target_pieces, self._target_rule)
         return {
@@ -115,11 +116,11 @@ class Translator:
             "score": float(scores.mean()),
             "begin": self.loaded.target[self.loaded.begin],
             "target_plain": self._segmenter.text(target_pieces),
-            **sentence_data(source_pieces, target_pieces, source_words, target_words, weights),
+            **sentence_data(source_pieces, target_pieces, source_words, target_words, weights, norms),
         }
 
 
-def _spelled(tokens: Tensor, dictionary: Any) -> List[str]:
+def _pieces(tokens: Tensor, dictionary: Any) -> List[str]:
     return [dictionary[token] for token in tokens.tolist()]
 
 
