@@ -96,6 +96,11 @@ def test_type_translate_and_click_heads(page):
     assert "cross, layer 0, head 1" in text(page, "status") and "cross, layer 0, head 1" in text(page, "status2")
     chosen = page.find_elements("css selector", "#head-maps .head-cell.chosen")
     assert [cell.get_attribute("data-head") for cell in chosen] == ["1", "1"]
+    assert "largest weight" in text(page, "status") and "largest weight" in text(page, "status2")
+    drawn = drawings(page)
+    page.find_element("id", "norms").click()
+    wait(page, drawn + 1)
+    assert "largest norm" in text(page, "status") and "largest norm" in text(page, "status2")
     choose(page, kind="encoder", view="lines")
     assert "encoder, layer 0, head 1" in text(page, "status")
     point(page, 80, 17)
