@@ -47,6 +47,9 @@ def every_contribution(module, query, key, value, **masks):
             scale = torch.ones_like(z)
             if row.norm in ("rmsnorm", "rmsnorm_init"):
                 scale = module.norm.gain / ((z * z).sum() / d + 1e-8).sqrt()
+            elif row.norm == "head_rmsnorm_init":
+                sizes = torch.stack([((part * part).sum() / width + 1).sqrt() for part in z.split(width)])
+                scale = module.norm.gain / sizes.repeat_interleave(width)
             elif row.norm == "gated_rmsnorm":
                 scale = module.norm.norm.gain / ((z * z).sum() / d + 1e-8).sqrt()
                 scale = scale / (1 + torch.exp(-module.norm.gate * z))

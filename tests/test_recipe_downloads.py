@@ -67,7 +67,10 @@ def test_an_interrupted_download_goes_on(recipe, server, tmp_path):
 
     server.cut["train.de.gz"] = 100
     said = recipe("prepare.sh", "multi30k_en_de", fails=True, **variables)
-    assert said.startswith(f"prepare.sh: {url}/train.de.gz: interrupted (") and "run this again to go on" in said
+    assert (
+        said.startswith(f"prepare.sh: {url}/train.de.gz: interrupted (")
+        and "run this again to continue where it stopped" in said
+    )
     cached = tmp_path / "cache" / url.split("/", 3)[3]
     assert (cached / "train.de.gz.part").stat().st_size == 100 and not (cached / "train.de.gz").exists()
 
