@@ -1,6 +1,7 @@
 """The live explorer's models: loading any of them, what is recorded, forced targets, and what is refused."""
 
 import base64
+import logging
 import zlib
 
 import numpy as np
@@ -141,7 +142,9 @@ def refused(capsys, *words):
     return err
 
 
-def test_what_is_refused(folder, tmp_path, capsys):
+def test_what_is_refused(folder, tmp_path, capsys, monkeypatch):
+    # fairseq's commands, run by earlier tests, log to a stream that pytest has closed
+    monkeypatch.setattr(logging, "raiseExceptions", False)
     rela, data = folder / "transformer_rela_g.pt", folder / "data"
     page = ["--text", "w1", "--out", tmp_path / "out.html"]
     torch.save({"model": {"w": torch.ones(2)}}, tmp_path / "no.pt")
@@ -149,6 +152,7 @@ def test_what_is_refused(folder, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     write_checkpoint(tmp_path / "lstm.pt", data, "lstm", "--encoder-layers=1", "--decoder-layers=1")
+    capsys.readouterr()  # what making them printed
     for words, said in (
         (["--path", tmp_path / "none.pt", data], "none.pt: no such checkpoint file"),
         (["--path", tmp_path / "no.pt", data], "no.pt: does not load with"),
