@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
-from fairseq_rela.attention.norms import Gated, LayerNorm, RMSNorm
+from fairseq_rela.attention.norms import Gated, HeadRMSNorm, LayerNorm, RMSNorm
 from fairseq_rela.checkpoints import load
 from fairseq_rela.errors import InputError
 from fairseq_rela.kinds import KINDS
@@ -141,7 +141,7 @@ def initialise_norms(model: nn.Module, rms: Dict[str, float]) -> None:
             nn.init.zeros_(norm.gate)
             inner: RMSNorm = norm.norm  # type: ignore[assignment]
             nn.init.constant_(inner.gain, 2 * rms.get(place, 0.5))
-        elif isinstance(norm, (RMSNorm, LayerNorm)):
+        elif isinstance(norm, (RMSNorm, HeadRMSNorm, LayerNorm)):
             nn.init.constant_(norm.gain, rms.get(place, 1.0))
 
 
