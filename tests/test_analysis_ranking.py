@@ -6,15 +6,16 @@ import unhurried  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.ranking import Cut, LineBits, ScoreSorter, write_ranking
+from fairseq_rela.analysis.disk_sorter import DiskSorter
+from fairseq_rela.analysis.ranking import Cut, LineBits, write_ranking
 
 
-def ranked(directory, scores, cut, run_pairs=3):
+def ranked(directory, scores, cut, run_records=3):
     """(lines of ranking.tsv, numbers of the kept lines); pair i has scores[i]."""
-    with ScoreSorter(str(directory), run_pairs) as sorter:
+    with DiskSorter(str(directory), run_records) as sorter:
         for first in range(0, len(scores), 2):
             part = np.array(scores[first : first + 2])
-            sorter.add(np.arange(first, first + len(part)), part)
+            sorter.add(part, np.arange(first, first + len(part)))
         kept = write_ranking(sorter, sorter.count, len(scores), cut, str(directory / "ranking.tsv"))
     return (directory / "ranking.tsv").read_text().splitlines(), [line for line, keep in enumerate(kept) if keep]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from analysis_samples import write_dump
 
+from fairseq_rela.analysis import line_check
 from fairseq_rela.analysis.line_check import check_lines
 from fairseq_rela.analysis.stats_blocks import stats_blocks
 from fairseq_rela.cli import main
@@ -111,6 +112,23 @@ def test_one_pair_left_out_is_noticed_whatever_the_lengths(tmp_path):
         f"{files[1]}, line 49: is the text of pair 47 of {files[0]}, not of pair 48: the text (50 lines) is not that "
         f"of the pairs (49); were pairs left out before fairseq-preprocess?"
     )
+
+
+@pytest.mark.parametrize("window", [1, 7, 64])
+@pytest.mark.parametrize("missing", [0, 6, 7, 47])
+def test_the_lines_around_are_searched_whatever_part_of_the_text_is_in_memory(tmp_path, monkeypatch, window, missing):
+    """Pairs that come in any order, some of them without a score: the first line after the missing one is named."""
+    monkeypatch.setattr(line_check, "_WINDOW", window)
+    lines = [f"line number {n}" for n in range(50)]
+    files = identified(tmp_path, lines)
+    check_lines(*files)
+    heading, *scored = Path(files[0]).read_text().splitlines(keepends=True)
+    Path(files[0]).write_text("".join([heading, *scored[::-3], *scored[-2::-3]]))  # every third pair has no score
+    check_lines(*files)
+    Path(files[0]).unlink()
+    files = identified(tmp_path, lines, [n for n in range(50) if n != missing])
+    with pytest.raises(InputError, match=rf"line {missing + 2}: is the text of pair {missing} of"):
+        check_lines(*files)
 
 
 def test_two_lines_that_changed_places_are_noticed(tmp_path):

@@ -35,6 +35,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
+from fairseq_rela.analysis.disk_sorter import DiskSorter
 from fairseq_rela.analysis.evaluation import (
     Evaluation,
     PairFiles,
@@ -48,7 +49,7 @@ from fairseq_rela.analysis.evaluation import (
 from fairseq_rela.analysis.filtering import Term, combined_score, pair_score, shuffled_targets
 from fairseq_rela.analysis.line_check import check_lines
 from fairseq_rela.analysis.pair_features import pair_blocks, twice_error
-from fairseq_rela.analysis.ranking import Cut, LineBits, ScoreSorter, write_ranking
+from fairseq_rela.analysis.ranking import Cut, LineBits, write_ranking
 from fairseq_rela.analysis.selection_file import read_terms
 from fairseq_rela.analysis.splitting import (
     line_count,
@@ -147,9 +148,9 @@ def _split(args: argparse.Namespace) -> None:
         require_file(path)
     terms = _selected_terms(args.selection, args.pairs) if args.selection else None
     lines = line_count(args.source)
-    with write_directory_atomically(args.out) as directory, ScoreSorter(directory) as sorter:
+    with write_directory_atomically(args.out) as directory, DiskSorter(directory) as sorter:
         _sort_scores(args, terms, lines, sorter)
-        check_lines(args.pairs, args.source, args.target)
+        check_lines(args.pairs, args.source, args.target, directory)
         ranking = os.path.join(directory, "ranking.tsv")
         ranked = progress(sorter, "ranking", sorter.count)
         keep = write_ranking(ranked, sorter.count, lines, Cut(args.keep, args.max_score), ranking)
@@ -160,7 +161,7 @@ def _split(args: argparse.Namespace) -> None:
         print(f"fairseq-rela filter: {unscored} pairs have no score and were dropped", file=sys.stderr)
 
 
-def _sort_scores(args: argparse.Namespace, terms: Optional[List[Term]], lines: int, sorter: ScoreSorter) -> None:
+def _sort_scores(args: argparse.Namespace, terms: Optional[List[Term]], lines: int, sorter: DiskSorter) -> None:
     """Give the score of every pair to `sorter`, after checking that each is a line of the text, once."""
     seen = LineBits(lines)
     for block in pair_blocks(args.pairs):
@@ -174,7 +175,7 @@ def _sort_scores(args: argparse.Namespace, terms: Optional[List[Term]], lines: i
         if twice is not None:
             raise twice_error(args.pairs, twice)
         scores = pair_score(block.null) if terms is None else combined_score(terms, block.null, block.mass)
-        sorter.add(block.ids, scores)
+        sorter.add(scores, block.ids)
 
 
 def _require(args: argparse.Namespace, why: str) -> None:
