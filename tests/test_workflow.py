@@ -231,14 +231,19 @@ def test_user_dir_by_name_from_anywhere_after_a_regular_install(data, tmp_path):
     command(sys.executable, "-c", TRAIN_WITH_EACH, user_dirs, *train, **run)
 
 
-def test_hydra_with_the_shipped_config(data, tmp_path):
+@pytest.mark.parametrize("short_numbers", [False, True])
+def test_hydra_with_the_shipped_config(data, tmp_path, short_numbers):
     where = ["--config-dir", f"{USER_DIR}/config", "--config-name", "rela_g_tiny", f"common.user_dir={USER_DIR}"]
     short = ["optimization.max_update=3", "common.cpu=true", "dataset.num_workers=0", f"task.data={data}"]
     small = [f"checkpoint.save_dir={tmp_path}/save", "+model.encoder_layers=1", "+model.cross_attn=relu_rmsnorm"]
+    small += ["common.bf16=true"] if short_numbers else []
     command("fairseq-hydra-train", *where, *short, *small, f"hydra.run.dir={tmp_path}", cwd=tmp_path)
     checkpoint = tmp_path / "save" / "checkpoint_last.pt"
-    names = set(weights(checkpoint))
-    assert "decoder.layers.3.self_attn.norm.gate" in names and "encoder.layers.1.fc1.weight" not in names
+    trained = weights(checkpoint)
+    gate = trained["decoder.layers.3.self_attn.norm.gate"].float()
+    assert gate.equal(gate.bfloat16().float()) == short_numbers
+    names = set(trained)
+    assert "encoder.layers.1.fc1.weight" not in names
     assert "decoder.layers.3.encoder_attn.norm.gain" in names
     assert sorted(tagged(fairseq_generate(data, checkpoint), "H")) == list(range(13))
 
