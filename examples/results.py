@@ -111,7 +111,7 @@ def put_runs(budget: Budget, runs: Sequence[Run]) -> None:
     versions = tables.versions()
     for run in runs:
         signature = next(iter(table.scores(run.results).values()))["signature"]
-        cells = [*budget.start(run.attention), run.seed, number(run_files.minutes(run.directory), 0)]
+        cells = [*budget.start(run.attention), run.seed, number(run_files.minutes(run.directory, budget.updates), 0)]
         put(budget.file, tables.RUNS, [*cells, f"`{run_files.variables(run.directory)}`", versions, f"`{signature}`"])
 
 

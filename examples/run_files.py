@@ -2,11 +2,14 @@
 
 import os
 import re
+from datetime import datetime
 from typing import Dict, List, Optional, Tuple
 
 from recipe import RecipeError
 
 TRIED = ("LR", "WARMUP", "NORM", "DROPOUT", "ATTENTION_DROPOUT")  # what trials differ in
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| INFO \| (fairseq_cli.train|train|train_inner|valid) \| ")
+_BEGINS = "| fairseq_cli.train | {"  # of these lines, fairseq-train prints the one with its settings first
 
 
 def read(*path: str) -> str:
@@ -47,13 +50,25 @@ def updates_reached(run: str) -> int:
     return curve[-1][0] if curve else 0
 
 
-def minutes(run: str) -> Optional[float]:
-    """Minutes of training, added up over its parts; None if they were not recorded."""
-    try:
-        seconds = re.findall(r"^(\d+) s to ", read(run, "time.txt"), re.MULTILINE)
-    except RecipeError:
-        return None
-    return sum(map(int, seconds)) / 60
+def minutes(run: str, updates: int) -> float:
+    """Minutes of training up to this update, from the times in train.log.
+
+    A training that was killed and continued has several parts, each of which begins with its settings. The time
+    between two parts does not count.
+    """
+    seconds, last = 0.0, None
+    for line in read(run, "train.log").splitlines():
+        stamp = _STAMP.match(line)
+        if not stamp:
+            continue
+        now = datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S")
+        if last is None or _BEGINS in line:
+            last = now
+        seconds += (now - last).total_seconds()
+        last = now
+        if f'"valid_num_updates": "{updates}"' in line:
+            break
+    return seconds / 60
 
 
 def variables(run: str) -> str:

@@ -2,8 +2,8 @@
 
 python training.py --run DIR --updates N --title TEXT --settings NAME=VALUE ... -- fairseq-train ...
 
-Files in DIR: settings (what the run was started with), train.cmd (the command), train.log, time.txt (seconds of each
-part) and trained (the number of updates, written when they are done).
+Files in DIR: settings (what the run was started with), train.cmd (the command), train.log, and trained (the number of
+updates, written when they are done).
 """
 
 import argparse
@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import Dict, List
 
 import progress
@@ -64,13 +63,7 @@ def train(args: argparse.Namespace, command: List[str]) -> None:
     log = os.path.join(args.run, "train.log")
     recipe.say(f"{args.title}: {args.updates} updates of {args.tokens} tokens on {args.devices}; log: {log}")
     recipe.write_atomically(os.path.join(args.run, "train.cmd"), recipe.typed(command) + "\n")
-    began, ended = time.monotonic(), "interrupted"
-    try:
-        status = follow(command, {**os.environ, **MEMORY}, log, args.updates)
-        ended = "failed" if status else f"{args.updates} updates"
-    finally:
-        with open(os.path.join(args.run, "time.txt"), "a", encoding="utf-8") as file:
-            file.write(f"{time.monotonic() - began:.0f} s to {ended}\n")
+    status = follow(command, {**os.environ, **MEMORY}, log, args.updates)
     if status:
         with open(log, encoding="utf-8", errors="replace") as file:
             last = file.readlines()[-1:]

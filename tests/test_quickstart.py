@@ -133,7 +133,7 @@ def test_one_training_is_shown_every_tenth_in_a_file(tmp_path):
 
 
 def test_what_a_training_leaves_behind(tmp_path):
-    """Its log grows, its time is recorded, a failed one is not called trained, and other settings are refused."""
+    """Its log grows, a failed one is not called trained, and other settings are refused."""
     run = tmp_path / "run"
 
     def train(updates, setting, *command):
@@ -148,7 +148,6 @@ def test_what_a_training_leaves_behind(tmp_path):
     assert train(4, "LR=1", "echo", "done").returncode == 0
     assert (run / "train.log").read_text() == "begun\nbroken\ndone\n"
     assert (run / "trained").read_text() == "4\n" and (run / "train.cmd").read_text() == "echo done\n"
-    assert re.fullmatch(r"\d+ s to failed\n\d+ s to 4 updates\n", (run / "time.txt").read_text())
     assert "trained before, 4 updates" in train(3, "LR=1", "false").stdout
     other = train(5, "LR=2", "true")
     assert other.stderr == f"training.py: {run} was made with LR=1; remove it, or set TAG or OUT to keep both\n"

@@ -207,6 +207,23 @@ def test_a_training_that_went_on_validated_some_updates_twice(tmp_path):
     assert validation_curve(str(run)) == [(2, 5.0), (4, 3.5)]
 
 
+def test_minutes_are_added_over_the_parts_of_a_training(tmp_path):
+    from run_files import minutes
+
+    (tmp_path / "train.log").write_text(
+        "a line without a time\n"
+        "2026-01-31 23:50:00 | INFO | fairseq_cli.train | {'_name': None}\n"
+        '2026-01-31 23:59:00 | INFO | valid | {"valid_nll_loss": "5", "valid_num_updates": "2"}\n'
+        "2026-02-01 00:02:00 | INFO | train_inner | then it was killed\n"
+        "2026-02-03 11:59:59 | INFO | fairseq.tasks.text_to_speech | before the settings\n"
+        "2026-02-03 12:00:00 | INFO | fairseq_cli.train | {'_name': None}\n"
+        '2026-02-03 12:03:30 | INFO | valid | {"valid_nll_loss": "4", "valid_num_updates": "4"}\n'
+        "2026-02-03 12:30:00 | INFO | train_inner | more than was asked for\n"
+    )
+    assert minutes(str(tmp_path), 2) == 9.0
+    assert minutes(str(tmp_path), 4) == 15.5
+
+
 def test_the_tables_of_the_file_are_those_of_the_code():
     import results_tables
 
