@@ -53,3 +53,13 @@ def test_a_line_that_was_set_before_is_named(blocks):
         assert (twice in before) if before else twice is None
         seen.update(block)
         assert [line for line, is_set in enumerate(bits) if is_set] == sorted(seen)
+
+
+def test_runs_longer_than_what_is_read_at_once(tmp_path):
+    """Keys that go down, and equal ones: sorted by key, then by value, whatever run they are in."""
+    keys, values = np.arange(1000)[::-1] // 2, np.arange(1000)[::-1]
+    with DiskSorter(str(tmp_path), 600) as sorter:
+        for begin in range(0, 1000, 300):
+            sorter.add(keys[begin : begin + 300].astype(float), values[begin : begin + 300])
+        assert list(sorter) == [(n // 2, n) for n in range(1000)]
+        assert sorter.count == 1000

@@ -18,10 +18,11 @@ from fairseq.logging import metrics, progress_bar
 from fairseq_cli import preprocess, train, validate
 from fairseq_runs import TRAINING, fairseq_generate, fairseq_train, free_port, toy_text
 
+from fairseq_rela.attention.multihead import RelaMultiheadAttention
 from fairseq_rela.attention.norms import Gated
 from fairseq_rela.errors import InputError
-from fairseq_rela.recording.attention_modules import find_attention
-from fairseq_rela.recording.heads_probe import HeadsProbe, taker_of_heads
+from fairseq_rela.recording.attention_modules import KeyRange, RecordedModule, find_attention
+from fairseq_rela.recording.heads_probe import HeadsProbe, probe_heads, taker_of_heads
 from fairseq_rela.recording.recorder import record_attention
 from fairseq_rela.tasks import attention_stats
 from fairseq_rela.tasks.attention_counts import GATES, HEADS, SATURATED, add_heads, count_weights
@@ -241,6 +242,21 @@ def test_values_that_are_not_finite_are_counted_by_head():
     row = torch.zeros(HEADS + 6, dtype=torch.float64)
     add_heads(row, [probe], torch.tensor([[True, True, True]]))
     assert row[HEADS + 2 :].tolist() == [1, 0, 0, 2]  # energy of the only query that has one; broken queries
+
+
+@pytest.mark.parametrize("name", ["relu_rmsnorm", "rela_g", "rela_g_layernorm", "rela_gc", "rexa"])
+@pytest.mark.parametrize("part", ["norm", "v_proj"])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_the_head_with_a_nan_is_named_and_no_other(name, part, need_weights):
+    """Whether its values or its gain and gate are NaN. The norm over all heads makes every output NaN."""
+    module = RelaMultiheadAttention(name, 4, 2, self_attention=True).eval()
+    with torch.no_grad():
+        for parameter in getattr(module, part).parameters():
+            parameter[2:] = float("nan")
+    x = torch.ones(3, 1, 4)
+    with probe_heads({"encoder": {0: [KeyRange(RecordedModule(module))]}}) as probes:
+        module(query=x, key=x, value=x, need_weights=need_weights)
+    assert probes["encoder"][0][0].broken.tolist() == [[[False, True]]] * 3
 
 
 def test_half_precision_is_squared_in_float32():

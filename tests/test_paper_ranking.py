@@ -1,5 +1,6 @@
 """Ranking a corpus by null rate (Section 5.2, Figure 10), and refusing text that is not that of the pairs."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -128,6 +129,33 @@ def test_the_lines_around_are_searched_whatever_part_of_the_text_is_in_memory(tm
     Path(files[0]).unlink()
     files = identified(tmp_path, lines, [n for n in range(50) if n != missing])
     with pytest.raises(InputError, match=rf"line {missing + 2}: is the text of pair {missing} of"):
+        check_lines(*files)
+
+
+def test_as_many_lines_around_are_searched_as_pairs_are_missing(tmp_path, monkeypatch):
+    """15 of 60 are missing, so that line 21 is pair 5. With fewer lines searched no line is found elsewhere."""
+    kept = [n for n in range(60) if not 5 <= n < 20]
+    files = identified(tmp_path, [f"n{n}" for n in range(60)], kept)
+    with pytest.raises(InputError, match=r"line 21: is the text of pair 5 of .*, not of pair 20"):
+        check_lines(*files)
+    monkeypatch.setattr(line_check, "_MOST_SEARCHED", 14)
+    with pytest.raises(InputError, match=r"line 6: is not the text of pair 5 of .* and neither are 40 of 45 lines"):
+        check_lines(*files)
+
+
+def test_pairs_after_the_last_line_are_not_compared(tmp_path):
+    files = identified(tmp_path, [f"n{n}" for n in range(20)])
+    for file in files[1:]:
+        Path(file).write_text("".join(f"other {n}\n" for n in range(10)))
+    with pytest.raises(InputError, match=r"line 1: is not the text of pair 0 .* and neither are 10 of 10 lines"):
+        check_lines(*files)
+
+
+@pytest.mark.parametrize("other, refused", [(10, False), (11, True)])
+def test_half_of_the_lines_may_be_written_in_another_way(tmp_path, other, refused):
+    files = identified(tmp_path, [f"n{n}" for n in range(20)])
+    Path(files[1]).write_text("".join(f"other {n}\n" if n < other else f"n{n}\n" for n in range(20)))
+    with pytest.raises(InputError, match="11 of 20 lines") if refused else contextlib.nullcontext():
         check_lines(*files)
 
 

@@ -268,6 +268,20 @@ WRONG = {
     "statistics": (["--attn-dump-stats", "file"], "file: exists already; name a new file"),
     "partial": (["--attn-dump-stats", "s.tsv"], r"s\.tsv\.partial: left by a killed run, or being written now"),
     "a dump": (["--attn-dump", "made"], "made: already has a dump; give --attn-dump-resume"),
+    "kinds twice": (
+        ["--attn-dump", "d", "--attn-dump-kinds", "cross,cross"],
+        "the kind of --attn-dump-kinds cross is named twice; name it once",
+    ),
+    "no name": (["--attn-dump", ""], "--attn-dump: the name is empty; give one, or leave out the flag"),
+    "no name of statistics": (["--attn-dump-stats", ""], "--attn-dump-stats: the name is empty; give one"),
+    "in a file": (["--attn-dump", "file/new/dump"], "--attn-dump file/new/dump: file is not a directory"),
+    "one name for both": (
+        ["--attn-dump", "both", "--attn-dump-stats", "./both"],
+        r"--attn-dump-stats \./both: is the directory of --attn-dump; name a file",
+    ),
+    "a link to nothing": (["--attn-dump-stats", "link"], "link is there and is not a file; name a new file"),
+    "a pipe": (["--attn-dump-stats", "pipe", "--attn-dump-resume"], "pipe is there and is not a file"),
+    "a pipe for the rest": (["--attn-dump-stats", "p", "--attn-dump-resume"], r"p\.partial is there and is not a file"),
     "an ensemble": (["--attn-dump", "pair", "--path", "a.pt:b.pt"], "model1: already has a dump"),
 }
 
@@ -281,6 +295,9 @@ def occupied(tmp_path, monkeypatch):
     for name in ("made", "pair/model1"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "shard0-00000.npz").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("pipe", "p.partial"):
+        os.mkfifo(tmp_path / name)
     return tmp_path
 
 

@@ -46,6 +46,15 @@ class HeadsProbe:
         usable = finite.all(dim=-1, keepdim=True) & total.gt(0)
         self.energy = torch.where(usable, squares / total, torch.zeros_like(squares))
 
+    def after_norm(self, module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> None:
+        """A forward hook of our norm: a gain or gate that is NaN breaks a head whose own values are finite.
+
+        Where z itself is not finite, the norm spreads that to the other heads, which are not to blame.
+        """
+        assert self.broken is not None
+        by_head = output.detach().reshape(*self.broken.shape, -1)
+        self.broken = self.broken | (~torch.isfinite(by_head).all(dim=-1) & ~self.broken.any(dim=-1, keepdim=True))
+
 
 Probes = Dict[str, Dict[int, List[HeadsProbe]]]  # kind → layer → the probes of its attention modules
 
@@ -68,5 +77,8 @@ def probe_heads(parts: AttentionParts) -> Iterator[Probes]:
                         hooks[part.module] = HeadsProbe(part.module.num_heads)
                         handle = taker_of_heads(part.module).register_forward_pre_hook(hooks[part.module])
                         undo.callback(handle.remove)
+                        if isinstance(part.module, RelaMultiheadAttention):
+                            handle = part.module.norm.register_forward_hook(hooks[part.module].after_norm)
+                            undo.callback(handle.remove)
                 probes[kind][layer] = [hooks[part.module] for part in key_ranges]
         yield probes

@@ -10,7 +10,7 @@ from fairseq.utils import split_paths
 from omegaconf import II
 
 from fairseq_rela.dump.files import segment_numbers
-from fairseq_rela.dump.selection import parse_kinds, parse_layers
+from fairseq_rela.dump.selection import check_unique, parse_kinds, parse_layers
 from fairseq_rela.dump.statistics import PARTIAL
 from fairseq_rela.errors import InputError
 from fairseq_rela.kinds import KINDS, check_kinds
@@ -111,6 +111,10 @@ def destinations(cfg: TranslationAttentionConfig) -> List[Destination]:
 
 def check_options(cfg: TranslationAttentionConfig) -> None:
     """InputError for flags that are wrong for every model."""
+    # `--attn-dump "$DIR"` with a variable that is not set: nothing would be recorded
+    for flag, name in (("--attn-dump", cfg.attn_dump), ("--attn-dump-stats", cfg.attn_dump_stats)):
+        if name == "":
+            raise InputError(f"{flag}: the name is empty; give one, or leave out the flag")
     wanted: Dict[str, Any] = {"--attn-dump-kinds": cfg.attn_dump_kinds, "--attn-dump-layers": cfg.attn_dump_layers}
     wanted.update({"--attn-dump-resume": cfg.attn_dump_resume, "--attn-dump-nbest": cfg.attn_dump_nbest != 1})
     wanted.update({"--attn-dump-full-context": cfg.attn_dump_full_context})
@@ -123,7 +127,9 @@ def check_options(cfg: TranslationAttentionConfig) -> None:
     if cfg.attn_dump_nbest < 1:
         raise InputError(f"--attn-dump-nbest {cfg.attn_dump_nbest}: record at least 1 hypothesis")
     parse_layers(cfg.attn_dump_layers, "--attn-dump-layers")
-    check_kinds(parse_kinds(cfg.attn_dump_kinds) or (), "--attn-dump-kinds")
+    kinds = parse_kinds(cfg.attn_dump_kinds) or []
+    check_kinds(kinds, "--attn-dump-kinds")
+    check_unique("kind of --attn-dump-kinds", kinds)
     if cfg.attn_dump_full_context and "decoder" in recorded_kinds(cfg):
         raise InputError("--attn-dump-full-context: the decoder's own attention then sees the future; record cross")
     if recording:
@@ -148,8 +154,12 @@ def _check_hypotheses(cfg: TranslationAttentionConfig) -> None:
 def _check_dump(to: Destination) -> None:
     if not to.dump:
         return
-    if os.path.lexists(to.dump) and not os.path.isdir(to.dump):
-        raise InputError(f"--attn-dump {to.dump}: is not a directory; name a new directory, or one with a dump")
+    there = to.dump
+    while not os.path.lexists(there):  # up to the directory in which it will be made
+        there = os.path.dirname(there) or "."
+    if not os.path.isdir(there):
+        of = "" if there == to.dump else f"{there} "
+        raise InputError(f"--attn-dump {to.dump}: {of}is not a directory; name a new directory, or one with a dump")
     if os.path.isdir(to.dump) and not to.resume and segment_numbers(to.dump).get(to.shard):
         raise InputError(
             f"{to.dump}: already has a dump; give --attn-dump-resume to continue it, or name another directory"
@@ -161,6 +171,11 @@ def _check_stats(to: Destination) -> None:
         return
     if os.path.isdir(to.stats):
         raise InputError(f"--attn-dump-stats {to.stats}: is a directory; name a file")
+    if to.dump and os.path.abspath(to.dump) == os.path.abspath(to.stats):
+        raise InputError(f"--attn-dump-stats {to.stats}: is the directory of --attn-dump; name a file")
+    for file in (to.stats, to.stats + PARTIAL):
+        if os.path.lexists(file) and not os.path.isfile(file):
+            raise InputError(f"--attn-dump-stats: {file} is there and is not a file; name a new file")
     directory = os.path.dirname(to.stats) or "."
     if not os.path.isdir(directory):
         raise InputError(f"{to.stats}: cannot be written: {directory} is not a directory; make it first")
