@@ -11,7 +11,7 @@ import torch
 from hostile_samples import assert_one_line, run_command
 
 from fairseq_rela import checkpoints
-from fairseq_rela.checkpoints import SAFE_LOADING, load
+from fairseq_rela.checkpoints import SAFE_LOADING, _reason, load
 from fairseq_rela.cli import main
 from fairseq_rela.errors import InputError
 
@@ -85,6 +85,15 @@ def test_malicious(tmp_path, monkeypatch):
     torch.save({"model": {}, "args": RunsCode()}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     refusal(tmp_path / "old.pt")
     assert not (tmp_path / "code-ran").exists()
+
+
+def test_torchs_advice_is_never_shown():
+    """Whatever version of torch words it, and wherever it stands in the message."""
+    advice = "Re-running `torch.load` with `weights_only` set to `False` will likely succeed"
+    for text in (advice, f"Weights only load failed.\n{advice}", f"WeightsUnpickler error: {advice}"):
+        assert _reason(RuntimeError(text)) == "not a complete checkpoint (RuntimeError: its pickled part is damaged)"
+    text = f"Weights only load failed. {advice}\nWeightsUnpickler error: pop from empty list\n\n{advice}"
+    assert _reason(RuntimeError(text)) == "not a complete checkpoint (RuntimeError: pop from empty list)"
 
 
 @pytest.mark.parametrize("zipped", [True, False])
