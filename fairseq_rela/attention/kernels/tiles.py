@@ -68,7 +68,9 @@ def side(length: int, largest: int) -> int:
     return power
 
 
-def tiles(kernel: str, size: int, width: int, queries: int, keys: int, simple: bool, amd: bool) -> Tiles:
+def tiles(
+    kernel: str, size: int, width: int, queries: int, keys: int, simple: bool, amd: bool, sharp: bool = False
+) -> Tiles:
     """The tiles for some sequences: short ones take smaller tiles.
 
     Args:
@@ -76,6 +78,7 @@ def tiles(kernel: str, size: int, width: int, queries: int, keys: int, simple: b
         width: of a head
         queries, keys: the lengths
         simple: no causal mask, no term, no dropout
+        sharp: weights by an exponential
     """
     table = AMD if amd else NVIDIA_SIMPLE if simple else NVIDIA
     largest = table[kernel, size, width]
