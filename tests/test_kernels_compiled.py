@@ -85,5 +85,6 @@ def test_tiles_of_short_sequences():
     assert tiles("forward", 2, 64, 1, 500, False, False) == Tiles(16, 64, 4, 2)
     assert tiles("key_gradients", 4, 128, 4096, 4096, False, False) == Tiles(16, 16, 8, 1)
     assert tiles("key_gradients", 2, 128, 4096, 4096, False, False, sharp=True) == Tiles(16, 64, 8, 2)
+    assert tiles("key_gradients", 2, 64, 4096, 4096, False, True, sharp=True) == Tiles(32, 64, 4, 2)
     assert tiles("key_gradients", 2, 128, 4096, 4096, False, True) == Tiles(32, 64, 4, 2)
     assert [norm_tile(width) for width in (24, 512, 1024, 2048, 4096)] == [(64, 4), (4, 4), (2, 4), (1, 4), (1, 8)]

@@ -49,9 +49,6 @@ NVIDIA_SIMPLE: Table = {
     ("key_gradients", 2, 64): Tiles(64, 128, 8, 2),
 }
 
-# an exponential takes registers too, where causal mask, term and dropout have left few
-NVIDIA_SHARP: Table = {**NVIDIA, ("key_gradients", 2, 128): Tiles(16, 64, 8, 2)}
-
 # a warp has 64 threads here: with 8 of them each thread has half as many registers
 AMD: Table = {
     **{("forward", 2, width): Tiles(128, 64, 4, 2) for width in WIDTHS},
@@ -61,6 +58,10 @@ AMD: Table = {
     **{("query_gradients", 4, width): Tiles(32, 32, 4, 1) for width in WIDTHS},
     **{("key_gradients", 4, width): Tiles(32, 32, 4, 1) for width in WIDTHS},
 }
+
+# an exponential takes registers too, where causal mask, term and dropout have left few
+NVIDIA_SHARP: Table = {**NVIDIA, ("key_gradients", 2, 128): Tiles(16, 64, 8, 2)}
+AMD_SHARP: Table = {**AMD, **{("key_gradients", 2, width): Tiles(32, 64, 4, 2) for width in WIDTHS}}
 
 
 def side(length: int, largest: int) -> int:
@@ -83,7 +84,10 @@ def tiles(
         simple: no causal mask, no term, no dropout
         sharp: weights by an exponential
     """
-    table = AMD if amd else NVIDIA_SIMPLE if simple else NVIDIA_SHARP if sharp else NVIDIA
+    if sharp and not simple:
+        table = AMD_SHARP if amd else NVIDIA_SHARP
+    else:
+        table = AMD if amd else NVIDIA_SIMPLE if simple else NVIDIA
     largest = table[kernel, size, width]
     shorter = largest._replace(queries=side(queries, largest.queries), keys=side(keys, largest.keys))
     if 2 * shorter.queries * shorter.keys <= largest.queries * largest.keys and size == 2:
