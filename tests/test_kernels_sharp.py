@@ -42,7 +42,7 @@ if INTERPRETED:
 @pytest.mark.slow
 @here_alone
 def test_all_below_by_the_interpreter():
-    pass_by_the_interpreter(__file__, 31)
+    pass_by_the_interpreter(__file__, 32)
 
 
 @runs
