@@ -33,11 +33,11 @@ bench() {
 # the kernels' numbers against float64: on a GPU; elsewhere pytest has nothing to run, and the report says so
 echo "== tests of the kernels" >&2
 status=0
-"$python" -m pytest -m gpu tests/test_kernels.py > "$parts/tests.txt" 2>&1 || status=$?
+"$python" -m pytest -m gpu tests/test_kernels.py tests/test_kernels_sharp.py > "$parts/tests.txt" 2>&1 || status=$?
 {
   echo "# tests of the kernels"
   echo
-  echo "- command: \`pytest -m gpu tests/test_kernels.py\`, exit status $status"
+  echo "- command: \`pytest -m gpu tests/test_kernels.py tests/test_kernels_sharp.py\`, exit status $status"
   grep -E '^(FAILED|ERROR)|passed|failed|skipped|error' "$parts/tests.txt" | tail -20 | sed 's/^/- /' || echo '- pytest did not run'
   echo
 } > "$parts/tests.md"

@@ -29,6 +29,7 @@ def test_chosen_by_dtype_shape_and_activation(on_a_gpu):
     assert kernels.usable(*tensors(), "relu")
     assert all(kernels.usable(*tensors(width), "relu") for width in (32, 64, 128))
     assert all(kernels.usable(*tensors(dtype=dtype), "relu") for dtype in (torch.bfloat16, torch.float32))
+    assert kernels.usable(*tensors(), "rectified_exp")
     assert not kernels.usable(*tensors(), "gelu")
     assert not kernels.usable(*tensors(dtype=torch.float64), "relu")
     assert not kernels.usable(*tensors(width=48), "relu")
@@ -105,8 +106,9 @@ def reads(monkeypatch):
 
 
 @needs_triton
+@pytest.mark.parametrize("activation", kernels.SHARP)
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_a_step_waits_for_no_device(monkeypatch, reads, dropout):
+def test_a_step_waits_for_no_device(monkeypatch, reads, dropout, activation):
     from fairseq_rela.attention.kernels import backward, forward, norm
 
     launches = Launches()
@@ -121,7 +123,7 @@ def test_a_step_waits_for_no_device(monkeypatch, reads, dropout):
     q, k, v = (x.requires_grad_() for x in tensors())
     terms = torch.zeros(2, 3).requires_grad_(), torch.zeros(2, 5).requires_grad_()
     gate, gain = (torch.zeros(64).requires_grad_() for _ in range(2))
-    heads = kernels.attention(q, k, v, *terms, dropout=dropout)
+    heads = kernels.attention(q, k, v, *terms, dropout=dropout, activation=activation)
     kernels.gated_rms_norm(heads, gate, gain, 1e-8, torch.float16).sum().backward()
     assert launches.count == 5  # of kernels, in one step
     # the seed of the dropout alone, which never leaves the CPU: int64, once in each pass

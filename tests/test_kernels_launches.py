@@ -37,7 +37,8 @@ def attention(name, static=False, causal=False, threshold=None, dtype=torch.floa
 
 # as docs/gpu.md says
 @pytest.mark.parametrize(
-    "name, itself, cross", [("rela_g", 8, 4), ("rela_i", 8, 4), ("rela_gc", 26, 5), ("stock", 12, 10)]
+    "name, itself, cross",
+    [("rela_g", 8, 4), ("rela_i", 8, 4), ("rela_gc", 26, 5), ("rexa", 29, 8), ("stock", 12, 10)],
 )
 def test_launches_of_a_step_of_beam_search(name, itself, cross):
     found = [decoding_step(attention(name, static, causal=not static).eval(), static) for static in (False, True)]
@@ -53,7 +54,7 @@ def test_hypotheses_of_one_sentence_share_its_keys(static):
     assert len(names) == (6 if static else 8) and names.count("attention") == 1
 
 
-@pytest.mark.parametrize("name, forward, both", [("rela_g", 7, 30), ("rela_gc", 24, 66)])
+@pytest.mark.parametrize("name, forward, both", [("rela_g", 7, 30), ("rela_gc", 24, 66), ("rexa", 27, 70)])
 def test_launches_of_a_training_step(name, forward, both):
     found = training_step(attention(name, causal=True).train(), causal=True)
     assert [len(names) for names in found] == [forward, both]
@@ -61,7 +62,7 @@ def test_launches_of_a_training_step(name, forward, both):
 
 @pytest.mark.parametrize("threshold", [None, ThresholdSetting(0.1), ThresholdSetting("learn"), DRIVEN])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", ["rela_g", "rela_i", "rela_gc"])
+@pytest.mark.parametrize("name", ["rela_g", "rela_i", "rela_gc", "rexa"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_training_step_is_by_kernels_and_waits_for_nothing(name, causal, threshold, dtype):
     _, names = training_step(

@@ -23,7 +23,7 @@ runs = pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own,
 def test_all_below_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0 and "20 passed" in done.stdout, done.stdout[-3000:]
+    assert done.returncode == 0 and "26 passed" in done.stdout, done.stdout[-3000:]
 
 
 def outputs(name, kind, threshold):
@@ -68,6 +68,8 @@ def assert_alike(by_kernels, by_tiles):
         ("rela_gc", None),
         ("rela_gc", {"value": "learn"}),
         ("rela_gc", {"target": 0.9}),
+        ("rexa", None),
+        ("rexa", {"value": "learn"}),
     ],
 )
 def test_the_same_by_kernels_and_by_tiles(name, threshold, kind, monkeypatch):
@@ -102,7 +104,8 @@ def decoded(name, causal):
 
 
 @runs
-@pytest.mark.parametrize("name, causal", [("rela_g", True), ("rela_g", False), ("rela_gc", True), ("rela_gc", False)])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["rela_g", "rela_gc", "rexa"])
 def test_a_search_by_kernels(name, causal, monkeypatch):
     calls = counted(monkeypatch)
     by_kernels = decoded(name, causal)

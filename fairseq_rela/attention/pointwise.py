@@ -33,7 +33,7 @@ def kernel_attention(
         return None
     row = None if beside_q is None else -beside_q[..., 0]
     column = None if beside_k is None else beside_k[..., 0]
-    return kernels.attention(q, k, v, row, column, causal, scale, dropout)
+    return kernels.attention(q, k, v, row, column, causal, scale, dropout, activation)
 
 
 def beside(x: Tensor, columns: Optional[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""ReLU attention and its norm as GPU kernels, written in Triton.
+"""ReLU and rectified exponential attention, and their norms, as GPU kernels, written in Triton.
 
 `usable` and `norm_usable` tell whether they take some tensors; where they do not, the caller computes with torch
 (`attention.streaming`, `attention.norms`). FAIRSEQ_RELA_KERNELS=0 turns them off. Importing this package needs
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+SHARP = {"relu": False, "rectified_exp": True}  # activation → whether it has an exponential
 WIDTHS = (32, 64, 128)  # of a head
 WIDEST_NORM = 4096
 SWITCH = "FAIRSEQ_RELA_KERNELS"
@@ -49,12 +50,12 @@ def usable(q: Tensor, k: Tensor, v: Tensor, activation: str) -> bool:
 
     Args:
         q: (N, T, d_h); k, v: (N, S, d_h)
-        activation: its name in the catalog; there are kernels for `relu`
+        activation: its name in `activations.ACTIVATIONS`; there are kernels for those in `SHARP`
     """
     same = q.dtype == k.dtype == v.dtype and q.device == k.device == v.device
     widths = q.size(2) == k.size(2) == v.size(2) and q.size(2) in WIDTHS
     some = q.numel() > 0 and k.numel() > 0
-    return activation == "relu" and same and widths and some and enabled(q)
+    return activation in SHARP and same and widths and some and enabled(q)
 
 
 def attention(
@@ -66,9 +67,10 @@ def attention(
     causal: bool = False,
     scale: float = 1.0,
     dropout: float = 0.0,
+    activation: str = "relu",
     seed: Optional[int] = None,
 ) -> Tensor:
-    """ReLU(scale · (q kᵀ − a bᵀ)) v of every head, with gradients of all five.
+    """f(scale · (q kᵀ − a bᵀ)) v of every head, with gradients of all five.
 
     A key that is padding is the zero vector, and its b is 0: its weight is then exactly 0.
 
@@ -78,6 +80,7 @@ def attention(
         causal: query t sees keys 0 … t only; T = S
         scale: above 0
         dropout: the probability of dropping a weight
+        activation: f, by its name: a key of `SHARP`
         seed: of the dropout; drawn from torch's CPU generator if it is None
 
     Returns: heads (N, T, d_h) in float32, laid out in memory like q
@@ -89,7 +92,7 @@ def attention(
     drawn = None
     if dropout > 0:  # drawn on the CPU, which does not wait for the GPU; recomputed activations get the same seed again
         drawn = torch.randint(2**31, (1,), device="cpu") if seed is None else torch.tensor([seed], device="cpu")
-    return ops.attention(q, k, v, row_term, column_term, drawn, causal, scale, dropout)
+    return ops.attention(q, k, v, row_term, column_term, drawn, causal, scale, dropout, SHARP[activation])
 
 
 def norm_usable(z: Tensor, gain: Optional[Tensor] = None) -> bool:

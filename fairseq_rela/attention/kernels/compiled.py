@@ -35,9 +35,9 @@ KERNELS = {
 NORM_WIDTHS = (128, 512, 1024, 4096)
 POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
 # arguments that are float32 whatever the model is in
-WIDE = {"z", "dz", "a", "b", "da", "db", "left_a", "scales", "dgate", "dgain"}
+WIDE = {"z", "dz", "a", "b", "da", "db", "left_a", "left_m", "m", "scales", "dgate", "dgain"}
 NARROW = {"q", "k", "v", "dq", "dk", "dv", "left_q", "left_dz", "y", "dy", "gate", "gain"}
-REAL = {"exact_scale", "last_scale", "scale", "eps"}
+REAL = {"exact_scale", "last_scale", "scale", "exponent", "eps"}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
@@ -53,10 +53,11 @@ class Case(NamedTuple):
     dropout: float = 0.0
     length: int = 4096
     size_alone: bool = False  # a norm without gate and gain
+    sharp: bool = False  # weights by an exponential
 
     def flags(self) -> List[str]:
-        on = {"causal": self.causal, "term": self.term, "dropout": self.dropout, "size alone": self.size_alone}
-        return [name for name, value in on.items() if value]
+        names = ("sharp", "causal", "term", "dropout", "size_alone")
+        return [name.replace("_", " ") for name in names if getattr(self, name)]
 
     def __str__(self) -> str:
         return " ".join([self.kernel, self.target, self.dtype, str(self.width), *self.flags()])
@@ -73,9 +74,9 @@ class Compiled(NamedTuple):
 
 
 def tiles_of(case: Case) -> Tiles:
-    simple = not (case.causal or case.term or case.dropout)
+    simple, amd = not (case.causal or case.term or case.dropout), case.target.startswith("gfx")
     size = 4 if case.dtype == "fp32" else 2
-    return tiles(case.kernel, size, case.width, case.length, case.length, simple, case.target.startswith("gfx"))
+    return tiles(case.kernel, size, case.width, case.length, case.length, simple, amd, case.sharp)
 
 
 def constants(case: Case) -> Dict[str, object]:
@@ -85,17 +86,21 @@ def constants(case: Case) -> Dict[str, object]:
         width = triton.next_power_of_2(case.width)
         return {"GATED": whole, "GAINED": whole, "ROWS": norm_tile(case.width)[0], "WIDTH": width}
     sizes = tiles_of(case)
-    flags = {"CAUSAL": case.causal, "TERM": case.term, "DROPPED": threshold(case.dropout)}
-    if case.kernel == "query_gradients":
-        flags.update(BALANCED=case.dtype == "fp16", NARROWED=case.dtype != "fp32")
-    return {
+    balanced = case.dtype == "fp16"
+    flags = {"CAUSAL": case.causal, "TERM": case.term, "DROPPED": threshold(case.dropout), "SHARP": case.sharp}
+    flags.update(BALANCED=balanced, NARROWED=case.dtype != "fp32")
+    absent = {} if case.sharp else {"exponent": None}
+    absent.update({} if case.sharp and balanced else {"m": None, "left_m": None})
+    known = {
         **flags,
+        **absent,
         "QUERIES": sizes.queries,
         "KEYS": sizes.keys,
         "WIDTH": case.width,
         "STAGES": sizes.stages,
         "PRECISION": precision(case.target.startswith("gfx")),
     }
+    return {name: value for name, value in known.items() if name in KERNELS[case.kernel].arg_names}
 
 
 def argument_type(name: str, case: Case) -> str:
@@ -183,7 +188,7 @@ def counted(lines: Sequence[str], instruction: Pattern) -> Tuple[int, int]:
 
 
 def cases(targets: Sequence[str], widths: Sequence[int] = WIDTHS, every: bool = False) -> Iterator[Case]:
-    """What is compiled: each kernel with nothing, and with mask, term and dropout together.
+    """What is compiled: each kernel with nothing, and with mask, term and dropout together, for both activations.
 
     `every`: also what is between, bfloat16, and the tiles of short sequences.
     """
@@ -195,8 +200,9 @@ def cases(targets: Sequence[str], widths: Sequence[int] = WIDTHS, every: bool = 
     for target in targets:
         for kernel, size, width in AMD:
             dtypes = ("fp32",) if size == 4 else narrow
-            for dtype, flag, length in itertools.product(dtypes if width in widths else (), flags, lengths):
-                yield Case(kernel, target, dtype, width, *flag, length)
+            wanted = itertools.product((False, True), dtypes if width in widths else (), flags, lengths)
+            for sharp, dtype, flag, length in wanted:
+                yield Case(kernel, target, dtype, width, *flag, length, sharp=sharp)
         for kernel, width in itertools.product(("norm_forward", "norm_backward"), NORM_WIDTHS):
             yield Case(kernel, target, "fp16", width)
         for kernel, width in itertools.product(("norm_forward", "norm_backward"), widths):

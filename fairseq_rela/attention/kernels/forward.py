@@ -1,20 +1,22 @@
-"""Heads z = Σ_j ReLU(scale · (q kᵀ_j − a b_j)) v_j, one block of queries of one head per program.
+"""Heads z = Σ_j f(scale · (q kᵀ_j − a b_j)) v_j, one block of queries of one head per program.
 
+f is ReLU, or with SHARP the rectified exponential max(0, e^s − 1), where scores s above 10 count as 10.
 ReLU is homogeneous, so the scale leaves the loop, but for a power of two that keeps 16-bit weights in range.
-There is no maximum, no exponential and no rescaling between the two products.
+There is no maximum, no exponential and no rescaling between the two products. With SHARP there is one exponential.
+Both factors of the score's exponent, the scale and log₂ e, are one number then, `exponent`, and exact_scale is 1.
 """
 
 import triton
 import triton.language as tl
 
-from fairseq_rela.attention.kernels.parts import kept, keys_of, product, read, read_term, relu, write
+from fairseq_rela.attention.kernels.parts import activated, kept, keys_of, product, read, read_term, write
 
 
 @triton.jit
 def weighted_values(
-    total, q, a, row_keys, k, v, b, seed, head, first_query, first, last, keys,
+    total, q, a, row_keys, k, v, b, exponent, seed, head, first_query, first, last, keys,
     k_row, k_column, v_row, v_column, b_row,
-    DIAGONAL: tl.constexpr, TERM: tl.constexpr, DROPPED: tl.constexpr,
+    DIAGONAL: tl.constexpr, TERM: tl.constexpr, DROPPED: tl.constexpr, SHARP: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -25,7 +27,9 @@ def weighted_values(
         scores = product(q, tl.trans(k_j), PRECISION)
         if TERM:
             scores -= a[:, None] * read_term(b, start, keys, b_row, KEYS)[None, :]
-        weights = relu(scores)
+        if SHARP:
+            scores *= exponent
+        weights = activated(scores, 1.0, SHARP, k_j.dtype == tl.float32)
         if DIAGONAL:
             weights = tl.where(place[None, :] <= (first_query + tl.arange(0, QUERIES))[:, None], weights, 0.0)
         if DROPPED > 0:
@@ -37,10 +41,10 @@ def weighted_values(
 
 @triton.jit(do_not_specialize=["seed", "queries", "keys", "a_head", "a_row", "b_head", "b_row"])
 def forward(
-    q, k, v, a, b, z, seed, exact_scale, last_scale, queries, keys,
+    q, k, v, a, b, z, seed, exact_scale, last_scale, exponent, queries, keys,
     q_head, q_row, q_column, k_head, k_row, k_column, v_head, v_row, v_column,
     a_head, a_row, b_head, b_row, z_head, z_row, z_column,
-    CAUSAL: tl.constexpr, TERM: tl.constexpr, DROPPED: tl.constexpr,
+    CAUSAL: tl.constexpr, TERM: tl.constexpr, DROPPED: tl.constexpr, SHARP: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -65,13 +69,13 @@ def forward(
         past, last = first_query // KEYS * KEYS, tl.minimum(first_query + QUERIES, keys)
     total = weighted_values(
         total, q_t, a_t, row_keys, k + head * k_head, v + head * v_head, b + head * b_head,
-        seed, head, first_query, 0, past, keys, k_row, k_column, v_row, v_column, b_row,
-        False, TERM, DROPPED, QUERIES, KEYS, WIDTH, STAGES, PRECISION,
+        exponent, seed, head, first_query, 0, past, keys, k_row, k_column, v_row, v_column, b_row,
+        False, TERM, DROPPED, SHARP, QUERIES, KEYS, WIDTH, STAGES, PRECISION,
     )  # fmt: skip
     if CAUSAL:
         total = weighted_values(
             total, q_t, a_t, row_keys, k + head * k_head, v + head * v_head, b + head * b_head,
-            seed, head, first_query, past, last, keys, k_row, k_column, v_row, v_column, b_row,
-            True, TERM, DROPPED, QUERIES, KEYS, WIDTH, STAGES, PRECISION,
+            exponent, seed, head, first_query, past, last, keys, k_row, k_column, v_row, v_column, b_row,
+            True, TERM, DROPPED, SHARP, QUERIES, KEYS, WIDTH, STAGES, PRECISION,
         )  # fmt: skip
     write(z + head * z_head, total * last_scale, first_query, queries, z_row, z_column, QUERIES, WIDTH)

@@ -34,6 +34,14 @@ def exact_part(scale: float) -> float:
     return 2.0 ** math.floor(math.log2(scale)) if scale > 0 else 1.0
 
 
+def split_scale(scale: float, sharp: bool) -> Tuple[float, float, Optional[float]]:
+    """The factors of the queries, of the sums over weights, and of the exponent to base 2; None without exponential."""
+    if sharp:
+        return 1.0, 1.0, scale * math.log2(math.e)
+    exact = exact_part(scale)
+    return exact, scale / exact, None
+
+
 def threshold(dropout: float) -> int:
     """The probability times 2³²: the kernels compare random 32-bit numbers with it."""
     return min(round(dropout * 2**32), 2**32 - 1)
@@ -48,13 +56,14 @@ def strides(*tensors: Tensor) -> List[int]:
     return [stride for x in tensors for stride in x.stride()]
 
 
-def block_options(kernel: str, q: Tensor, k: Tensor, flags: Dict[str, Any]) -> Dict[str, Any]:
+def block_options(kernel: str, q: Tensor, k: Tensor, flags: Dict[str, Any], sharp: bool) -> Dict[str, Any]:
     """The kernel's compile-time arguments: its tiles for these tensors, and the flags that the passes share."""
     amd = torch.version.hip is not None
     simple = not any(flags.values())
-    sizes = tiles(kernel, q.element_size(), q.size(2), q.size(1), k.size(1), simple, amd)
+    sizes = tiles(kernel, q.element_size(), q.size(2), q.size(1), k.size(1), simple, amd, sharp)
     return {
         **flags,
+        "SHARP": sharp,
         "QUERIES": sizes.queries,
         "KEYS": sizes.keys,
         "WIDTH": q.size(2),
@@ -91,22 +100,24 @@ def attention(
     causal: bool,
     scale: float,
     dropout: float,
+    sharp: bool,
 ) -> Tensor:
     z = laid_out_like(q, torch.float32)
     heads, queries, _ = q.shape
-    keys, exact = k.size(1), exact_part(scale)
+    keys = k.size(1)
+    exact, rest, exponent = split_scale(scale, sharp)
     a, b = terms(q, k, row, column)
-    options = block_options("forward", q, k, flags_of(causal, row, dropout))
+    options = block_options("forward", q, k, flags_of(causal, row, dropout), sharp)
     with on(q):
         forward.forward[(heads * cdiv(queries, options["QUERIES"]),)](
-            q, k, v, a, b, z, drawn(seed), exact, scale / exact * of_kept(dropout), queries, keys,
+            q, k, v, a, b, z, drawn(seed), exact, rest * of_kept(dropout), exponent, queries, keys,
             *strides(q, k, v, a, b, z), **options,
         )  # fmt: skip
     return z
 
 
 @attention.register_fake
-def _(q, k, v, row, column, seed, causal, scale, dropout):
+def _(q, k, v, row, column, seed, causal, scale, dropout, sharp):
     return laid_out_like(q, torch.float32)
 
 
@@ -122,28 +133,31 @@ def attention_gradients(
     causal: bool,
     scale: float,
     dropout: float,
+    sharp: bool,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv, da, db = empty_gradients(q, k, v, row)
     heads, queries, _ = q.shape
-    keys, exact = k.size(1), exact_part(scale)
+    keys = k.size(1)
+    exact, rest, exponent = split_scale(scale, sharp)
     a, b = terms(q, k, row, column)
     flags = flags_of(causal, row, dropout)
-    number, last_scale = drawn(seed), scale * of_kept(dropout)
+    number, kept = drawn(seed), of_kept(dropout)
     narrowed, balanced = q.dtype != torch.float32, q.dtype == torch.float16
     left_dz = q.new_empty(q.shape) if narrowed else dz
     left_q = q.new_empty(q.shape) if balanced else q
     left_a = a.new_empty(a.shape, dtype=torch.float32) if balanced and row is not None else a
+    m = q.new_empty(q.shape[:2], dtype=torch.float32) if balanced and sharp else None
     with on(q):
-        options = block_options("query_gradients", q, k, flags)
+        options = block_options("query_gradients", q, k, flags, sharp)
         backward.query_gradients[(heads * cdiv(queries, options["QUERIES"]),)](
-            q, k, v, a, b, dz, dq, da, left_q, left_dz, left_a, number, last_scale, queries, keys,
+            q, k, v, a, b, dz, dq, da, left_q, left_dz, left_a, m, number, scale * kept, exponent, queries, keys,
             *strides(q, k, v, a, b, dz, dq), BALANCED=balanced, NARROWED=narrowed, **options,
         )  # fmt: skip
-        options = block_options("key_gradients", q, k, flags)
+        options = block_options("key_gradients", q, k, flags, sharp)
         backward.key_gradients[(heads * cdiv(keys, options["KEYS"]),)](
-            left_q, k, v, left_a, b, left_dz, dk, dv, db, number,
-            exact, last_scale / exact, last_scale, queries, keys,
-            *strides(left_q, k, v, left_a, b, left_dz, dk, dv), **options,
+            left_q, k, v, left_a, b, left_dz, m, dk, dv, db, number,
+            exact, rest * kept, scale * kept, exponent, queries, keys,
+            *strides(left_q, k, v, left_a, b, left_dz, dk, dv), BALANCED=balanced, **options,
         )  # fmt: skip
     return dq, dk, dv, da, db
 
@@ -156,7 +170,7 @@ def empty_gradients(q: Tensor, k: Tensor, v: Tensor, row: Optional[Tensor]) -> T
 
 
 @attention_gradients.register_fake
-def _(dz, q, k, v, row, column, seed, causal, scale, dropout):
+def _(dz, q, k, v, row, column, seed, causal, scale, dropout, sharp):
     return empty_gradients(q, k, v, row)
 
 
@@ -169,7 +183,7 @@ def differentiate(ctx, dz: Tensor) -> Sequence[Optional[Tensor]]:
     q, k, v, row, column, seed = ctx.saved_tensors
     *gradients, da, db = attention_gradients(dz, q, k, v, row, column, seed, *ctx.flags)
     terms_too = (None, None) if row is None else (da.to(row.dtype), db.to(column.dtype))
-    return (*gradients, *terms_too, None, None, None, None)
+    return (*gradients, *terms_too, None, None, None, None, None)
 
 
 attention.register_autograd(differentiate, setup_context=keep_for_gradients)

@@ -1,4 +1,4 @@
-"""What the attention kernels share: tiles in memory, scores, and the dropout of a weight.
+"""What the attention kernels share: tiles in memory, the activation, and the dropout of a weight.
 
 A *tile* is ROWS positions × WIDTH numbers of one head. What lies outside a matrix is read as 0. A query or a key of
 zeros has weight 0, so nothing but the future needs a mask after that.
@@ -6,6 +6,10 @@ zeros has weight 0, so nothing but the future needs a mask after that.
 
 import triton
 import triton.language as tl
+
+HIGHEST = tl.constexpr(14.426950408889634)  # 10 log₂ e
+# e^s − 1 = x (A + x (B + x (C + x D))) for a small x = s log₂ e: (ln 2)ⁿ / n!
+A, B, C, D = (tl.constexpr(x) for x in (0.6931471806, 0.2402265070, 0.0555041087, 0.0096181291))
 
 
 @triton.jit
@@ -27,11 +31,11 @@ def write(base, tile, first, length, row_stride, column_stride, ROWS: tl.constex
 
 
 @triton.jit
-def read_term(base, first, length, stride, ROWS: tl.constexpr):
-    """Elements first … first + ROWS − 1 of a vector (length,) in float32, 0 past its end."""
+def read_term(base, first, length, stride, ROWS: tl.constexpr, OUTSIDE: tl.constexpr = 0.0):
+    """Elements first … first + ROWS − 1 of a vector (length,) in float32, OUTSIDE past its end."""
     row = tl.arange(0, ROWS)
     where = base + tl.cast(first, tl.int64) * stride + row * stride
-    return tl.load(where, mask=first + row < length, other=0.0).to(tl.float32)
+    return tl.load(where, mask=first + row < length, other=OUTSIDE).to(tl.float32)
 
 
 @triton.jit
@@ -44,6 +48,45 @@ def product(a, b, PRECISION: tl.constexpr):
 def relu(scores):
     """max(scores, 0). NaN stays NaN, as in torch: a model that has diverged must show it."""
     return tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def bounded(x):
+    """x as it counts in an exponential: between 0 and HIGHEST. NaN stays NaN."""
+    return tl.clamp(x, 0.0, HIGHEST, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def activated(scores, m, SHARP: tl.constexpr, PRECISE: tl.constexpr):
+    """The weights: ReLU(s) of s = scores, or with SHARP m · max(0, e^s − 1) of s log₂ e = scores.
+
+    Where no score is above 0, the result is exactly 0. The difference e^s − 1 has an error of 1e-7, which is much for
+    a small weight. Weights of 16 bits hide it; for float32 (PRECISE) a series takes its place.
+    """
+    if SHARP:
+        x = bounded(scores)
+        weights = tl.exp2(x) * m - m
+        if PRECISE:
+            weights = tl.where(x < 0.125, x * (A + x * (B + x * (C + x * D))), weights)
+    else:
+        weights = relu(scores)
+    return weights
+
+
+@triton.jit
+def differentiated(scores, dw, SHARP: tl.constexpr):
+    """dw times the derivative of `activated`: 0 where s ≤ 0; with SHARP e^s elsewhere, but 0 where s ≥ 10."""
+    if SHARP:
+        ds = tl.where((scores <= 0) | (scores >= HIGHEST), 0.0, dw * tl.exp2(bounded(scores)))
+    else:
+        ds = tl.where(scores <= 0, 0.0, dw)
+    return ds
+
+
+@triton.jit
+def inverse(m):
+    """1 / m of powers of two, by their exponents alone."""
+    return (0x7F000000 - m.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
 
 
 @triton.jit

@@ -59,6 +59,10 @@ AMD: Table = {
     **{("key_gradients", 4, width): Tiles(32, 32, 4, 1) for width in WIDTHS},
 }
 
+# an exponential takes registers too, where causal mask, term and dropout have left few
+NVIDIA_SHARP: Table = {**NVIDIA, ("key_gradients", 2, 128): Tiles(16, 64, 8, 2)}
+AMD_SHARP: Table = {**AMD, **{("key_gradients", 2, width): Tiles(32, 64, 4, 2) for width in WIDTHS}}
+
 
 def side(length: int, largest: int) -> int:
     """The smallest power of two from 16 on that covers the length, at most `largest`."""
@@ -68,7 +72,9 @@ def side(length: int, largest: int) -> int:
     return power
 
 
-def tiles(kernel: str, size: int, width: int, queries: int, keys: int, simple: bool, amd: bool) -> Tiles:
+def tiles(
+    kernel: str, size: int, width: int, queries: int, keys: int, simple: bool, amd: bool, sharp: bool = False
+) -> Tiles:
     """The tiles for some sequences: short ones take smaller tiles.
 
     Args:
@@ -76,8 +82,12 @@ def tiles(kernel: str, size: int, width: int, queries: int, keys: int, simple: b
         width: of a head
         queries, keys: the lengths
         simple: no causal mask, no term, no dropout
+        sharp: weights by an exponential
     """
-    table = AMD if amd else NVIDIA_SIMPLE if simple else NVIDIA
+    if sharp and not simple:
+        table = AMD_SHARP if amd else NVIDIA_SHARP
+    else:
+        table = AMD if amd else NVIDIA_SIMPLE if simple else NVIDIA
     largest = table[kernel, size, width]
     shorter = largest._replace(queries=side(queries, largest.queries), keys=side(keys, largest.keys))
     if 2 * shorter.queries * shorter.keys <= largest.queries * largest.keys and size == 2:
