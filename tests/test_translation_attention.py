@@ -436,7 +436,7 @@ def test_a_directory_with_something_else(data, checkpoints, tmp_path, monkeypatc
     refused(r"shard0-00000\.npz: truncated or changed since it was written .*generate again with --attn-dump-resume")
     segment.write_bytes(whole)
     path = tmp_path / "dump" / "dump.json" / "dump"  # in a file: no directory can be made
-    refused("cannot write a dump here: Not a directory; name a directory that can be")
+    refused("dump.json is not a directory; name a new directory, or one with a dump")
 
 
 def test_statistics_that_cannot_be_written(data, checkpoints, tmp_path):
