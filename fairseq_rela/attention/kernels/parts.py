@@ -4,12 +4,16 @@ A *tile* is ROWS positions × WIDTH numbers of one head. What lies outside a mat
 zeros has weight 0, so nothing but the future needs a mask after that.
 """
 
+import math
+
 import triton
 import triton.language as tl
 
-HIGHEST = tl.constexpr(14.426950408889634)  # 10 log₂ e
-# e^s − 1 = x (A + x (B + x (C + x D))) for a small x = s log₂ e: (ln 2)ⁿ / n!
-A, B, C, D = (tl.constexpr(x) for x in (0.6931471806, 0.2402265070, 0.0555041087, 0.0096181291))
+from fairseq_rela.attention.activations import RectifiedExp
+
+HIGHEST = tl.constexpr(RectifiedExp.HIGHEST * math.log2(math.e))
+# e^s − 1 = x (A + x (B + x (C + x D))) for a small x = s log₂ e
+A, B, C, D = (tl.constexpr(math.log(2) ** n / math.factorial(n)) for n in (1, 2, 3, 4))
 
 
 @triton.jit
