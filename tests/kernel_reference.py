@@ -7,14 +7,23 @@ import sys
 
 import pytest
 import torch
+from kernel_interpreter import mend_bfloat16
 
 from fairseq_rela.attention import kernels
+
+pytest.importorskip("triton")
+if not kernels.available():  # this skips the file of tests that imports it
+    pytest.skip("this torch is too old for the kernels", allow_module_level=True)
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
 # relative to the norm of what is expected, in float64; rounding to 8, 11 or 24 bits, and sums of some hundred
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
 
+if INTERPRETED:
+    mend_bfloat16()
+
+gpu = pytest.mark.gpu
 runs = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs where there is a GPU or the interpreter")
 here_alone = pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the tests below run in this process")
 

@@ -9,13 +9,12 @@ import functools
 import pytest
 import torch
 from kernel_dropout import dropout_mask
-from kernel_interpreter import mend_bfloat16
 from kernel_reference import (
     DEVICE,
-    INTERPRETED,
     TOLERANCE,
     assert_near,
     compare,
+    gpu,
     here_alone,
     inputs,
     pass_by_the_interpreter,
@@ -25,15 +24,7 @@ from kernel_reference import (
 
 from fairseq_rela.attention import kernels
 
-pytest.importorskip("triton")
-if not kernels.available():
-    pytest.skip("this torch is too old for the kernels", allow_module_level=True)
-
-gpu = pytest.mark.gpu
 half, brief = torch.float16, torch.bfloat16
-
-if INTERPRETED:
-    mend_bfloat16()
 
 
 @pytest.mark.slow

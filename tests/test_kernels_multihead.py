@@ -1,29 +1,20 @@
 """Attention modules compute by the kernels what they compute by tiles. Triton's interpreter stands in for a GPU."""
 
-import os
-import subprocess
-import sys
 from argparse import Namespace
 
 import pytest
 import torch
+from kernel_reference import INTERPRETED, pass_by_the_interpreter
 
 from fairseq_rela.attention import kernels
 
-pytest.importorskip("triton")
-if not kernels.available():
-    pytest.skip("this torch is too old for the kernels", allow_module_level=True)
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 runs = pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own, by the interpreter")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="the tests below run in this process")
 def test_all_below_by_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0 and "26 passed" in done.stdout, done.stdout[-3000:]
+    pass_by_the_interpreter(__file__, 26)
 
 
 def outputs(name, kind, threshold):

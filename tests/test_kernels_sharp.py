@@ -9,12 +9,11 @@ import math
 import pytest
 import torch
 from kernel_dropout import dropout_mask
-from kernel_interpreter import mend_bfloat16
 from kernel_reference import (
     DEVICE,
-    INTERPRETED,
     TOLERANCE,
     assert_near,
+    gpu,
     here_alone,
     inputs,
     pass_by_the_interpreter,
@@ -25,18 +24,10 @@ from kernel_reference import compare as compare_any
 
 from fairseq_rela.attention import kernels
 
-pytest.importorskip("triton")
-if not kernels.available():
-    pytest.skip("this torch is too old for the kernels", allow_module_level=True)
-
-gpu = pytest.mark.gpu
 half = torch.float16
 attention = functools.partial(kernels.attention, activation="rectified_exp")
 compare = functools.partial(compare_any, activation="rectified_exp")
 exactly = functools.partial(weights_of, activation="rectified_exp")
-
-if INTERPRETED:
-    mend_bfloat16()
 
 
 @pytest.mark.slow
