@@ -70,3 +70,23 @@ def write_dump(
 def one_head(matrices):
     """[(T, S) …] as the weights of a model of one layer with one head."""
     return [np.asarray(matrix)[None, None] for matrix in matrices]
+
+
+# the same sentences in both directions
+LENGTHS = [(5, 5), (3, 4), (6, 6), (2, 2)]
+PLAIN = [([*(f"s{i}" for i in range(s)), "</s>"], [*(f"t{i}" for i in range(t)), "</s>"]) for s, t in LENGTHS]
+TURNED = [(target, source) for source, target in PLAIN]
+
+
+def with_one_good_head(sentences, layer, head, shifted, seed):
+    """Random weights of two layers and three heads; one head is the identity, normal or shifted."""
+    draw, every = np.random.RandomState(seed), []
+    for source, target in sentences:
+        weights = draw.rand(2, 3, len(target), len(source))
+        weights[layer, head] = 0
+        diagonal = np.eye(len(target), len(source))
+        diagonal[-1] = diagonal[:, -1] = 0
+        rows = slice(1, None) if shifted else slice(None, -1)
+        weights[layer, head, rows] = 9 * diagonal[:-1]
+        every.append(weights)
+    return every

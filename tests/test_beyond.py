@@ -72,6 +72,29 @@ def test_what_guided_alignment_would_do_with_eflomal(recipe, tmp_path):
     assert training.count("--load-alignments") == 1 and "--alignment-lambda 0.5 " in training
 
 
+def test_both_directions(recipe, toy):
+    words = ["beyond/both_directions.sh", "toy", "rela_gc", *TINY]
+    variables = {**toy, "TAG": "two", "REVERSE_UPDATES": "2"}
+    recipe(*words, **variables)
+    forward, reverse = (toy["OUT"] / f"transformer_rela_gc_tiny.{tag}.seed1" for tag in ("two", "two-reverse"))
+    rows = table(forward / "both.tsv")
+    assert list(rows) == [
+        f"{by}, chosen by {way}" for by in ("weights", "norms") for way in ("gold links", "agreement")
+    ]
+    rates = [float(row[name]) for row in rows.values() for name in row if name.startswith("AER")]
+    assert len(rates) == 12 and all(0 < rate <= 100 for rate in rates)
+    assert "--source-lang" in (reverse / "train.cmd").read_text()
+    for run, updates in ((forward, 3), (reverse, 2)):
+        assert (run / "average.pt").exists()
+        assert f"UPDATES={updates}" in (run / "average.settings").read_text().split()
+    logs = {file: file.stat().st_mtime_ns for run in (forward, reverse) for file in run.rglob("*.log")}
+    recipe(*words, **variables)
+    assert {file: file.stat().st_mtime_ns for file in logs} == logs
+
+    said = recipe("beyond/both_directions.sh", "multi30k_en_de", fails=True, OUT=toy["OUT"] / "other")
+    assert said == "both_directions.sh: multi30k_en_de has no gold alignments to score with\n"
+
+
 LANGUAGE_MODEL = {"CONTEXT": "64", "TOKENS_PER_UPDATE": "500", "MAX_TOKENS": "250"}
 
 

@@ -170,11 +170,14 @@ class AlignmentScores:
             best_head_index=chosen.tolist(),
         )
 
-    def best(self, eos: str) -> Tuple[str, int, Optional[int], float]:
-        """The (rows, layer, head, AER) with the least error over all sentences; head None is the layer's mean."""
+    def best(self, eos: str, half: Optional[int] = None) -> Tuple[str, int, Optional[int], float]:
+        """The (rows, layer, head, AER) with the least error; head None is the layer's mean.
+
+        The error is that over all sentences, or over one half of them.
+        """
         choices: List[Tuple[float, int, int, int]] = []
         for order, rows in enumerate(ROWS):
-            rates = self.heads(rows, eos)
+            rates = self.heads(rows, eos, half)
             layer, head = divmod(int(rates.argmin()), rates.shape[1])
             choices.append((float(rates[layer, head]), order, layer, head))
         rate, order, layer, head = min(choices)

@@ -17,6 +17,16 @@ class Gold(NamedTuple):
     possible: Links
 
 
+def reversed_links(links: Links) -> Links:
+    """The same links with the target's word first."""
+    return frozenset((target, source) for source, target in links)
+
+
+def reversed_gold(gold: Gold) -> Gold:
+    """The same gold links for a translation in the other direction."""
+    return Gold(reversed_links(gold.sure), reversed_links(gold.possible))
+
+
 def parsed_links(line: str, base: int = 0, reverse: bool = False, where: str = "links") -> Gold:
     """The links in `line`, which counts words from `base`. With `reverse` the target's index comes first."""
     sure, possible = set(), set()

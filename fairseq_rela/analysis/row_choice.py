@@ -1,16 +1,24 @@
-"""Where links are read: which layer, which head or the mean of the heads, normal or shifted rows.
+"""Where links are read (which layer, which head or the mean of the heads, normal or shifted rows), and the links there.
 
-Chosen where the links have the lowest error on a development set; or, without gold links, where the links of two models
-that translate in opposite directions agree most.
+It is chosen where the links have the lowest error on a development set; or, without gold links, where the links of
+two models that translate in opposite directions agree most.
 """
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from fairseq_rela.analysis.alignment import ROWS, AlignmentScores, every_reading, linked_sources
-from fairseq_rela.analysis.links import Gold
+from fairseq_rela.analysis.alignment import (
+    ROWS,
+    AlignmentScores,
+    every_reading,
+    layer_or_head,
+    linked_sources,
+    word_links,
+)
+from fairseq_rela.analysis.links import Gold, Links, reversed_links
 from fairseq_rela.analysis.reading import DumpReader
+from fairseq_rela.analysis.symmetrization import METHODS
 from fairseq_rela.dump.reader import Record
 from fairseq_rela.errors import InputError
 
@@ -36,16 +44,40 @@ class Agreed(NamedTuple):
     sentences: int
 
 
-def best_choice(reader: DumpReader, golds: List[Gold], path: str, eos: str, by: str) -> Tuple[Choice, float]:
-    """Where the links of a development set have the lowest error, and that error."""
+def best_choice(
+    reader: DumpReader, golds: List[Gold], path: str, eos: str, by: str, half: Optional[int] = None
+) -> Tuple[Choice, float]:
+    """Where the links of a development set have the lowest error, and that error.
+
+    With `half`, only the sentences whose id is even (0) or odd (1) count.
+    """
     reader.require("cross", by)
     reader.match_gold(golds, path)
     scores = AlignmentScores()
     for record in reader:
         words = reader.source_words(record), reader.target_words(record)
         scores.add(reader.weights(record, "cross", by), *words, golds[record.id], record.id % 2)
-    rows, layer, head, rate = scores.best(eos)
+    rows, layer, head, rate = scores.best(eos, half)
     return Choice(reader.info.kinds["cross"].layers[layer], head, rows), rate
+
+
+def links_at(reader: DumpReader, choice: Choice, eos: str, by: str = "weights") -> Dict[int, Links]:
+    """The links of every sentence of a dump, by its id."""
+    layer = reader.layer_index("cross", choice.layer)
+    if choice.head is not None:
+        reader.check_head("cross", choice.head)
+    links = {}
+    for record in reader:
+        weights = layer_or_head(reader.weights(record, "cross", by), layer, choice.head)
+        words = reader.source_words(record), reader.target_words(record)
+        links[record.id] = word_links(weights, *words, choice.rows, eos)
+    return links
+
+
+def joined(forward: Dict[int, Links], backward: Dict[int, Links], method: str) -> Dict[int, Links]:
+    """The links of both directions together, by the sentence's id. `method` is a name in `symmetrization.METHODS`."""
+    join = METHODS[method]
+    return {number: join(there, reversed_links(backward[number])) for number, there in forward.items()}
 
 
 def agreed_choice(forward: DumpReader, backward: DumpReader, eos: str, by: str, most: int) -> Agreed:

@@ -18,8 +18,8 @@ import argparse
 import sys
 from typing import Dict, List, Optional
 
-from fairseq_rela.analysis.alignment import EOS, ROWS, layer_or_head, word_links
-from fairseq_rela.analysis.links import Gold, Links, pharaoh, read_links
+from fairseq_rela.analysis.alignment import EOS, ROWS
+from fairseq_rela.analysis.links import Links, pharaoh, read_links, reversed_gold
 from fairseq_rela.analysis.reading import BY, DumpReader
 from fairseq_rela.analysis.row_choice import (
     Choice,
@@ -27,6 +27,8 @@ from fairseq_rela.analysis.row_choice import (
     best_choice,
     check_same_sentences,
     check_same_words,
+    joined,
+    links_at,
 )
 from fairseq_rela.analysis.symmetrization import METHODS
 from fairseq_rela.analysis.words import RULES
@@ -101,11 +103,10 @@ def run(args: argparse.Namespace) -> None:
         check_same_sentences(*readers)
         for there, back in zip(*readers):
             check_same_words(readers[0], there, readers[1], back)
-    every = [aligned(reader, choice, args.eos, args.by) for reader, choice in zip(readers, _choices(args, readers))]
+    every = [links_at(reader, choice, args.eos, args.by) for reader, choice in zip(readers, _choices(args, readers))]
     links = every[0]
     if len(every) == 2:
-        method, backward = METHODS[args.symmetrize], every[1]
-        links = {number: method(there, _reversed(backward[number])) for number, there in links.items()}
+        links = joined(every[0], every[1], args.symmetrize)
     _write(args, links)
 
 
@@ -169,27 +170,9 @@ def _choice(args: argparse.Namespace, reader: DumpReader) -> Choice:
 
 def _choices_by_gold(args: argparse.Namespace, readers: List[DumpReader]) -> List[Choice]:
     golds = read_links(args.dev_gold, args.gold_base, args.gold_reverse)
-    reversed_golds = [Gold(_reversed(gold.sure), _reversed(gold.possible)) for gold in golds]
     choices = []
-    for reader, dev, own in zip(readers, (args.dev, args.dev_reverse), (golds, reversed_golds)):
+    for reader, dev, own in zip(readers, (args.dev, args.dev_reverse), (golds, list(map(reversed_gold, golds)))):
         choice, rate = best_choice(DumpReader(dev, args.merge), own, args.dev_gold, args.eos, args.by)
         print(f"{reader.path}: {choice} (AER {rate:.4f} on {dev})", file=sys.stderr)
         choices.append(choice)
     return choices
-
-
-def aligned(reader: DumpReader, choice: Choice, eos: str, by: str = "weights") -> Dict[int, Links]:
-    """The links of every sentence of a dump, by its id."""
-    layer = reader.layer_index("cross", choice.layer)
-    if choice.head is not None:
-        reader.check_head("cross", choice.head)
-    links = {}
-    for record in reader:
-        weights = layer_or_head(reader.weights(record, "cross", by), layer, choice.head)
-        words = reader.source_words(record), reader.target_words(record)
-        links[record.id] = word_links(weights, *words, choice.rows, eos)
-    return links
-
-
-def _reversed(links: Links) -> Links:
-    return frozenset((target, source) for source, target in links)
