@@ -21,7 +21,7 @@ import results_tables as tables
 import run_files
 import table
 from recorded_settings import recorded
-from results_file import put, remove
+from results_file import put, remove, rows
 
 
 class Run(NamedTuple):
@@ -126,25 +126,53 @@ def put_seeds(budget: Budget, reference: str, runs: Sequence[Run]) -> None:
             compared = bootstrap.scores(directories)
         for run, score in zip(same, compared):
             interval = table.NOTHING if score.interval is None else f"± {score.interval:.2f}"
-            cells = [*budget.start(run.attention), seed, number(score.score, 2), interval, number(score.p, 3)]
+            cells = [*budget.start(run.attention), seed, number(quality(run)["BLEU"], 2), interval, number(score.p, 3)]
             cells += [number(quality(run)["tokenised BLEU"], 2), number(bits_of_test(run), 3)]
             put(budget.file, tables.SEEDS, [*cells, number(run_files.validation(run.directory, budget.updates), 3)])
 
 
-def put_means(budget: Budget, runs: Sequence[Run]) -> None:
-    """One row per attention in the tables of scores, of attention and of word alignment."""
-    baseline = mean([quality(run)["BLEU"] for run in runs if run.attention == budget.baseline])
+def recorded_seeds(budget: Budget) -> Dict[str, Dict[str, List[Optional[float]]]]:
+    """attention → seed → BLEU, tokenised BLEU, bits of the test and of the validation set, from the table of seeds.
+
+    The file is read because the seeds of an attention may have been trained on several machines.
+    """
+    found: Dict[str, Dict[str, List[Optional[float]]]] = {}
+    for cells in rows(budget.file, tables.SEEDS):
+        attention, seed = cells[2], cells[4]
+        if cells[:4] == list(map(str, budget.start(attention))):
+            scores = [None if cell == table.NOTHING else float(cell) for cell in (cells[5], *cells[8:])]
+            found.setdefault(attention, {})[seed] = scores
+    return {attention: dict(sorted(seeds.items())) for attention, seeds in found.items()}
+
+
+def put_means(budget: Budget) -> None:
+    """One row of the table of scores for each attention. It is compared with the baseline over the seeds of both."""
+    recorded_runs = recorded_seeds(budget)
+    baseline = recorded_runs.get(budget.baseline, {})
+    for attention, seeds in recorded_runs.items():
+        bleu, *others = zip(*seeds.values())
+        both = [(scores[0], baseline[seed][0]) for seed, scores in seeds.items() if seed in baseline]
+        difference = table.NOTHING
+        if both and attention != budget.baseline:
+            difference = f"{sum(ours - theirs for ours, theirs in both) / len(both):+.2f}"
+        means = [number(mean(values), digits) for values, digits in zip(others, (2, 3, 3))]
+        cells = [" ".join(seeds), number(mean(bleu), 2), spread(bleu), difference, *means]
+        put(budget.file, tables.SCORES, [*budget.start(attention), *cells])
+
+
+def put_all_analyses(budget: Budget, runs: Sequence[Run]) -> None:
+    """One row per attention in the tables of attention and of word alignment.
+
+    A row that is the mean of more seeds than there are runs here stays as it is.
+    """
     for attention in dict.fromkeys(run.attention for run in runs):
         seeds = [run for run in runs if run.attention == attention]
-        start = [*budget.start(attention), " ".join(run.seed for run in seeds)]
-        bleu = [quality(run)["BLEU"] for run in seeds]
-        compared = baseline is not None and attention != budget.baseline
-        losses = [run_files.validation(run.directory, budget.updates) for run in seeds]
-        cells = [number(mean(bleu), 2), spread(bleu), f"{mean(bleu) - baseline:+.2f}" if compared else table.NOTHING]
-        cells += [number(mean([quality(run)["tokenised BLEU"] for run in seeds]), 2)]
-        cells += [number(mean([bits_of_test(run) for run in seeds]), 3), number(mean(losses), 3)]
-        put(budget.file, tables.SCORES, [*start, *cells])
-        put_analyses(budget.file, start, seeds)
+        start = budget.start(attention)
+        there = [
+            cells[4].split() for cells in rows(budget.file, tables.ATTENTION) if cells[:4] == list(map(str, start))
+        ]
+        if not there or set(there[0]) <= {run.seed for run in seeds}:
+            put_analyses(budget.file, [*start, " ".join(run.seed for run in seeds)], seeds)
 
 
 def put_analyses(path: str, start: List[object], seeds: Sequence[Run]) -> None:
@@ -192,7 +220,8 @@ def record(path: str, dataset: str, updates: str, setting: str, reference: str, 
     if finished:
         put_runs(budget, finished)
         put_seeds(budget, reference, finished)
-        put_means(budget, finished)
+        put_means(budget)
+        put_all_analyses(budget, finished)
 
 
 def aligner(path: str, dataset: str, name: str, gold: str, base: str, *directions: str) -> None:

@@ -60,6 +60,19 @@ def _start(path: str, lines: List[str], table: Table) -> int:
     return first
 
 
+def rows(path: str, table: Table) -> List[List[str]]:
+    """The cells of every row of the table; none if the file does not have it."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    if table.comment not in lines:
+        return []
+    first = _start(path, lines, table)
+    cells = (re.split(r"(?<!\\) \| ", line[2:-2]) for line in lines[first : _rows(lines, first)])
+    return [[cell.replace("\\|", "|") for cell in row] for row in cells]
+
+
 def put(path: str, table: Table, cells: Sequence[object]) -> None:
     """Put a row into the table, in place of the one with the same key."""
     if len(cells) != len(table.columns):

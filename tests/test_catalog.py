@@ -26,6 +26,7 @@ def test_rows_are_those_of_the_papers_table():
 def test_centred_rows_are_rela_with_centred_keys_and_one_size():
     for name, plain in (("rela_gc", "rela_g"), ("rela_ic", "rela_i")):
         assert CATALOG[name] == CATALOG[plain]._replace(table1_row=None, centred=True, unit=True)
+    assert CATALOG["softmax_unit"] == CATALOG["softmax"]._replace(table1_row=None, unit=True)
     assert not any(row.centred or row.unit for row in CATALOG.values() if row.table1_row is not None)
 
 

@@ -151,7 +151,7 @@ def test_seeds_are_averaged_and_a_run_that_is_too_short_is_a_trial(tmp_path):
     assert scores == [
         ["softmax", "s", "1 2", "31.00", "30.00 to 32.00", "-", "3.150"],
         ["rela_g", "s", "1 2", "29.75", "29.00 to 30.50", "-1.25", "3.150"],
-        ["rela_gc", "s", "1", "31.50", "-", "+0.50", "2.000"],
+        ["rela_gc", "s", "1", "31.50", "-", "+1.50", "2.000"],  # compared with seed 1 of softmax
     ]
     from results_tables import RUNS, SEEDS
 
@@ -168,6 +168,44 @@ def test_seeds_are_averaged_and_a_run_that_is_too_short_is_a_trial(tmp_path):
     make_results(short, 4, 28.0, REFERENCE)
     results("record", path, "m", 4, "s", reference, *named)
     assert rows(path, TRIALS) == [] and ["rela_i", "s", "1", "28.00"] in [row[2:6] for row in rows(path, SCORES)]
+
+
+@pytest.mark.slow
+def test_seeds_of_several_machines_are_averaged_together(tmp_path):
+    """Seed 1 of both attentions was recorded elsewhere; here are seed 2 of rela_g, and then seed 2 of softmax."""
+    from results_tables import ATTENTION
+
+    path, reference = tmp_path / "RESULTS.md", tmp_path / "test.de"
+    reference.write_text(REFERENCE)
+    runs = {}
+    for name, seed, score in (("softmax", 1, 30), ("rela_g", 1, 29), ("softmax", 2, 34), ("rela_g", 2, 31)):
+        run = make_run(tmp_path / f"{name}{seed}", {4: 3.0 + seed / 10})
+        make_results(run, 4, score, REFERENCE.replace("dogs", f"{seed} cats"))
+        runs[name, seed] = f"{name},{seed}={run}"
+    missing = f"softmax,1={tmp_path}/nothing"
+    results("record", path, "m", 4, "s", reference, runs["softmax", 1], runs["rela_g", 1])
+    attention = [["m", "4", "rela_g", "s", "1 3", *"1234567"]]
+    results_file.put(str(path), ATTENTION, attention[0])
+
+    results("record", path, "m", 4, "s", reference, missing, runs["rela_g", 2])
+    assert [row[2:8] + row[10:] for row in rows(path, SCORES)] == [
+        ["softmax", "s", "1", "30.00", "-", "-", "3.100"],
+        ["rela_g", "s", "1 2", "30.00", "29.00 to 31.00", "-1.00", "3.150"],  # of seed 1, which both have
+    ]
+    assert rows(path, ATTENTION) == attention  # the mean of more seeds than are here
+
+    results("record", path, "m", 4, "s", reference, missing, runs["softmax", 2])
+    assert [row[2:8] + row[10:] for row in rows(path, SCORES)] == [
+        ["softmax", "s", "1 2", "32.00", "30.00 to 34.00", "-", "3.150"],
+        ["rela_g", "s", "1 2", "30.00", "29.00 to 31.00", "-2.00", "3.150"],
+    ]
+
+
+def test_rows_are_read_as_they_were_put(tmp_path):
+    path, cells = str(tmp_path / "file.md"), ["m", "a|b", "x | y", "-", "1", "`c`", "2"]
+    assert results_file.rows(path, TRIALS) == []
+    results_file.put(path, TRIALS, cells)
+    assert results_file.rows(path, TRIALS) == [cells] and results_file.rows(path, SCORES) == []
 
 
 def test_results_of_another_update_are_not_taken(tmp_path):

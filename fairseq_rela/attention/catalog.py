@@ -29,6 +29,7 @@ CATALOG = {
     "rela_g_leaky_relu": Attention("leaky_relu", "gated_rmsnorm", 10),
     "topk": Attention("topk", "none"),
     "softpick": Attention("softpick", "none"),
+    "softmax_unit": Attention("softmax", "none", unit=True),
     "rela_gc": Attention("relu", "gated_rmsnorm", centred=True, unit=True),
     "rela_ic": Attention("relu", "rmsnorm_init", centred=True, unit=True),
     "rexa": Attention("rectified_exp", "head_rmsnorm_init", centred=True, unit=True),
