@@ -73,9 +73,10 @@ def pixel(page, row, column, dx=0.5, dy=0.5):
 
 def test_opens_without_a_complaint(page):
     assert complaints(page) == []
-    assert text(page, "status").startswith("rela_g, cross, layer 1, mean of heads")
+    assert text(page, "status").startswith("cross, layer 1, mean of heads (rela_g): ")
     assert text(page, "source-text").replace("\u2068", "").replace("\u2069", "") == "ab c"
     assert len(page.find_elements("css selector", "#overview .head")) == 6
+    assert page.find_element("id", "gold-legend").is_displayed()
 
 
 def test_controls_choose_what_is_shown(page):
@@ -183,8 +184,8 @@ def test_two_models_side_by_side(page):
     assert not page.find_element("id", "map2").is_displayed()
     choose(page, layer=1, head=0, beside="1:same")
     assert page.find_element("id", "map2").is_displayed()
-    assert text(page, "status").startswith("<b>rela</b>. rela_g, cross, layer 1, head 0")
-    assert text(page, "status2").startswith("other. softmax, cross, layer 1, head 0: 0% of weights exactly 0, 0 of 4")
+    assert text(page, "status").startswith("<b>rela</b>: cross, layer 1, head 0 (rela_g)")
+    assert text(page, "status2").startswith("other: cross, layer 1, head 0 (softmax): 0% of weights exactly 0, 0 of 4")
 
 
 def test_pictures_are_saved(page, tmp_path):

@@ -85,10 +85,13 @@ def test_type_translate_and_click_heads(page):
     translate(page, "w3 w1 w4")
     assert labels(page) == ["1", "2", "3"] * 2  # of each model
     assert text(page, "live-note").endswith(" s.")
-    assert text(page, "status").startswith("transformer_rela_g, 1. rela_g, cross, layer 1, mean of heads: ")
+    assert text(page, "status").startswith("transformer_rela_g, translation 1: cross, layer 1, mean of heads (rela_g): ")
     assert text(page, "status2").startswith(
-        "transformer, 1. softmax, cross, layer 1, mean of heads: 0% of weights exactly 0"
+        "transformer, translation 1: cross, layer 1, mean of heads (softmax): 0% of weights exactly 0"
     )
+    assert page.find_elements("css selector", ".hypothesis .rates")[3].text == "null 0%  zeros 0%"
+    hints = [page.find_element("id", name).is_displayed() for name in ("gold-legend", "future-legend")]
+    assert hints == [False, False]
     assert len(page.find_elements("css selector", "#head-maps .head-cell")) == 8  # two maps of two by two heads
     drawn = drawings(page)
     page.find_element("css selector", "#head-maps .head-cell[data-layer='0'][data-head='1']").click()
@@ -116,10 +119,11 @@ def test_force_a_target_and_see_it_beside_the_own_translation(page):
     translate(page, "w3 w1 w4")
     force(page, "w5 w6 w7 w8")
     assert labels(page) == ["1", "2", "3", "yours"] * 2
+    assert text(page, "target-note").startswith("Both models read your target")
     assert value(page, "sentence") == "3" and "w5" in text(page, "target-text")
-    assert text(page, "status").startswith("transformer_rela_g, yours. ")
+    assert text(page, "status").startswith("transformer_rela_g, your target: ")
     choose(page, beside="0:0")
-    assert text(page, "status2").startswith("transformer_rela_g, 1. ")
+    assert text(page, "status2").startswith("transformer_rela_g, translation 1: ")
     assert "of 5 rows null" in text(page, "status")
     # the own translation, edited
     page.find_elements("css selector", ".edit")[0].click()
@@ -179,7 +183,8 @@ def test_a_language_model(browser, serve):
     assert not browser.find_element("id", "target").is_displayed()
     translate(browser, "w3 w1")
     assert labels(browser) == ["text"]
-    assert "rela_g, decoder, layer 1, mean of heads" in text(browser, "status")
+    assert text(browser, "status").startswith("decoder, layer 1, mean of heads (rela_g): ")
+    assert browser.find_element("id", "future-legend").is_displayed()
     assert not browser.find_element("id", "source-line").is_displayed()
     assert not browser.find_element("id", "panel2").is_displayed()
     assert complaints(browser) == []

@@ -55,9 +55,16 @@ async function viewOf({ model, sentence }) {
   };
 }
 
+// Whose attention it is: the model, and on a page with labels which sentence, translation or target.
+function owner(view) {
+  const { label, forced } = view.sentence;
+  const numbered = (data.live ? "translation " : "sentence ") + label;
+  return view.model.name + (!label ? "" : ", " + (forced ? "your target" : label === "text" ? "text" : numbered)) + ": ";
+}
+
 function described(view) {
   const nulls = view.made.nulls.filter(Boolean).length;
-  return view.info.attention + ", " + view.place + ": " + percent(view.made.zeros) + " of weights exactly 0, " + nulls + " of "
+  return view.place + " (" + view.info.attention + "): " + percent(view.made.zeros) + " of weights exactly 0, " + nulls + " of "
     + view.rows.length + " rows null, largest " + (state.norms ? "norm " : "weight ") + view.made.top.toPrecision(3);
 }
 
@@ -88,8 +95,7 @@ async function draw() {
     const canvas = element(PANELS[i][0]);
     const panel = { canvas, view, layout: painter().layout(view, canvas.parentElement.clientWidth) };
     paint(panel, {});
-    const title = view.model.name + (view.sentence.label ? ", " + view.sentence.label : "") + ". ";
-    element(PANELS[i][1]).textContent = (views.length > 1 ? title : "") + described(view);
+    element(PANELS[i][1]).textContent = (views.length > 1 ? owner(view) : "") + described(view);
     headMaps(element(PANELS[i][2]), view);
     return panel;
   });
@@ -146,7 +152,8 @@ function fill() {
   element("view").value = state.view;
   for (const name of ["words", "gold", "input", "norms"]) element(name).checked = state[name];
   element("norms").parentElement.hidden = !sentence().norms;
-  element("gold").parentElement.hidden = !sentence().gold;
+  for (const each of [element("gold").parentElement, element("gold-legend")]) each.hidden = !sentence().gold;
+  element("future-legend").hidden = state.kind !== "decoder";
   element("gold").disabled = state.kind !== "cross";
   element("input").disabled = state.kind === "encoder";
   element("source-line").hidden = !sentence().source.length;

@@ -70,7 +70,7 @@ function rateKind(sentence) { return sentence.rates.cross ? "cross" : Object.key
 
 function rateText(sentence) {
   const [nulls, zeros] = sentence.rates[rateKind(sentence)];
-  return "∅ " + percent(nulls) + "  0 " + percent(zeros);
+  return "null " + percent(nulls) + "  zeros " + percent(zeros);
 }
 
 function hypothesis(sentence, modelIndex, index) {
@@ -79,7 +79,7 @@ function hypothesis(sentence, modelIndex, index) {
   chooser.type = "button";
   chooser.dataset.model = modelIndex;
   chooser.dataset.sentence = index;
-  chooser.title = "Score: mean log probability of a token. ∅ null rows and 0 weights of all heads of " + rateKind(sentence) + " attention.";
+  chooser.title = "Score: mean log probability of a token. Null rows and zero weights of all heads of " + rateKind(sentence) + " attention.";
   const text = part("span", "text", words(sentence.target_text));
   text.dir = "auto";
   chooser.append(part("span", "label", sentence.label), part("span", "score", sentence.score.toFixed(3)),
@@ -136,7 +136,11 @@ function startLive() {
   if (data.live.language_model) element("translate").textContent = "Show attention";
   element("explorer").hidden = true;
   for (const name of ["text", "target"]) element(name).maxLength = data.live.most_characters;
-  if (data.models.length > 1) state.beside = "1:same";
+  if (data.models.length > 1) {
+    state.beside = "1:same";
+    element("target-note").textContent = "Both models read your target instead of their own translations. "
+      + "To see it beside a translation, choose “best translation” at “beside”.";
+  }
   takeLiveFragment();
   window.addEventListener("hashchange", takeLiveFragment);
 }
