@@ -32,7 +32,7 @@ ablation=() ablation_updates='' ablation_seed=1
 case $dataset in
   multi30k_en_de)
     budget=(softmax rela_g rela_gc rexa) seeds=(1 2 3) UPDATES=${UPDATES:-4000}
-    ablation=(softmax rela_g rela_gc rexa rela_i relu relu_rmsnorm sparsemax entmax15
+    ablation=(softmax rela_g rela_gc rexa softmax_unit rela_i relu relu_rmsnorm sparsemax entmax15
       rela_g_encoder_only rela_g_decoder_only rela_g_cross_only)
     ablation_updates=${ABLATION_UPDATES:-2000} ;;
   hansards_en_fr)
