@@ -85,7 +85,9 @@ def test_type_translate_and_click_heads(page):
     translate(page, "w3 w1 w4")
     assert labels(page) == ["1", "2", "3"] * 2  # of each model
     assert text(page, "live-note").endswith(" s.")
-    assert text(page, "status").startswith("transformer_rela_g, translation 1: cross, layer 1, mean of heads (rela_g): ")
+    assert text(page, "status").startswith(
+        "transformer_rela_g, translation 1: cross, layer 1, mean of heads (rela_g): "
+    )
     assert text(page, "status2").startswith(
         "transformer, translation 1: cross, layer 1, mean of heads (softmax): 0% of weights exactly 0"
     )
