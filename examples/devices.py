@@ -31,12 +31,20 @@ def gpus_here() -> int:
     return sum(line.startswith("GPU") for line in listed.stdout.splitlines())
 
 
+def products(name: str) -> List[str]:
+    """What stands before a command on a CPU to choose the library of matrix products, PRODUCTS."""
+    if name not in ("", "onednn"):
+        raise recipe.RecipeError(f"PRODUCTS={name} is not known; give onednn, or leave it out for torch's own choice")
+    return ["python", os.path.join(os.path.dirname(os.path.abspath(__file__)), "onednn.py")] if name else []
+
+
 def devices(name: str) -> Devices:
     """The devices that `name`, a value of DEVICES, stands for."""
     variable = os.environ.get
     if name == "cpu":
         # More threads gain little on small models and lose much on a busy machine.
-        return Devices(["env", f"OMP_NUM_THREADS={variable('OMP_NUM_THREADS') or 1}"], ["--cpu"], 1)
+        launch = ["env", f"OMP_NUM_THREADS={variable('OMP_NUM_THREADS') or 1}"]
+        return Devices(launch + products(variable("PRODUCTS") or ""), ["--cpu"], 1)
     if re.fullmatch(r"[1-9]\d*", name):
         return Devices([], ["--distributed-world-size", name], int(name))
     match = re.fullmatch(r"(torchrun|slurm):([1-9]\d*)x([1-9]\d*)", name)

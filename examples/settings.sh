@@ -34,6 +34,7 @@ WEIGHT_DECAY=${WEIGHT_DECAY:-0.0}                    # authors' code
 TOKENS_PER_UPDATE=${TOKENS_PER_UPDATE:-25000}        # paper: about 25K target tokens. fairseq's --max-tokens counts the
                                    # longer side of a batch with its padding, so an update has fewer target tokens.
 MAX_TOKENS=${MAX_TOKENS:-6250}     # ours: of one batch on one device
+export PRODUCTS=${PRODUCTS:-}      # ours: onednn for oneDNN's matrix products on a CPU (onednn.py), else torch's own choice
 SEED=${SEED:-1}
 # authors' code: every 5,000 updates; ours: ten times in a short training
 SAVE_INTERVAL=${SAVE_INTERVAL:-$((UPDATES / 10 < 5000 ? (UPDATES / 10 > 0 ? UPDATES / 10 : 1) : 5000))}
