@@ -31,6 +31,7 @@ from fairseq_rela.models.architectures import (
     set_attention,
     set_defaults,
 )
+from fairseq_rela.models.dropout import use_fast_dropout
 from fairseq_rela.models.layers import RelaDecoderLayer, RelaEncoderLayer, wrapped
 from fairseq_rela.models.threshold_flags import THRESHOLD_FLAGS, check_threshold, threshold_setting
 
@@ -41,6 +42,10 @@ class RelaEncoder(TransformerEncoderBase):
     The loop over the layers is our own for two reasons. fairseq's asks whether there is any padding, which waits for
     the GPU. And the loop of fairseq 0.12.2 cannot be compiled by TorchScript.
     """
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        use_fast_dropout(self)
 
     def build_encoder_layer(self, cfg):
         return wrapped(RelaEncoderLayer(cfg), cfg)
@@ -88,6 +93,7 @@ class RelaDecoder(TransformerDecoderBase):
         super().__init__(cfg, *args, **options)
         setting = threshold_setting(cfg)
         self.driven = setting is not None and setting.target is not None
+        use_fast_dropout(self)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return wrapped(RelaDecoderLayer(cfg, no_encoder_attn), cfg)
