@@ -58,6 +58,17 @@ def test_one_variable_chooses_the_devices(recipe, tmp_path, devices, launch, fla
     )
 
 
+def test_library_of_matrix_products(recipe, tmp_path):
+    variables = {**UNSET, "OUT": tmp_path, "DEVICES": "cpu"}
+    printed = recipe("train.sh", "wmt14_en_de", "rela_g", "--dry-run", PRODUCTS="onednn", **variables)
+    assert printed.startswith(
+        f"env OMP_NUM_THREADS=1 python {ROOT}/examples/onednn.py fairseq-train {tmp_path}/data-bin "
+    )
+    assert recipe("train.sh", "wmt14_en_de", "rela_g", "--dry-run", fails=True, PRODUCTS="mkl", **variables) == (
+        "train.sh: PRODUCTS=mkl is not known; give onednn, or leave it out for torch's own choice\n"
+    )
+
+
 def test_what_translates_and_scores(recipe, tmp_path):
     run = f"{tmp_path}/transformer_rela_i_base.seed2"
     printed = recipe("generate.sh", "wmt14_en_fr", "rela_i", "--dry-run", **{**UNSET, "OUT": tmp_path, "SEED": "2"})
