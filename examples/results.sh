@@ -31,15 +31,15 @@ arguments ${words[@]+"${words[@]}"}
 ablation=() ablation_updates='' ablation_seed=1
 case $dataset in
   multi30k_en_de)
-    budget=(softmax rela_g rela_gc rexa) seeds=(1 2 3) UPDATES=${UPDATES:-4000}
+    budget=(softmax rela_g rela_gc rexa softmax_unit) seeds=(1 2 3) UPDATES=${UPDATES:-4000}
     ablation=(softmax rela_g rela_gc rexa softmax_unit rela_i relu relu_rmsnorm sparsemax entmax15
       rela_g_encoder_only rela_g_decoder_only rela_g_cross_only)
     ablation_updates=${ABLATION_UPDATES:-2000} ;;
   hansards_en_fr)
-    budget=(softmax rela_g rela_gc rexa entmax15) seeds=(1) UPDATES=${UPDATES:-6000} ;;
+    budget=(softmax rela_g rela_gc rexa softmax_unit entmax15) seeds=(1) UPDATES=${UPDATES:-6000} ;;
   *) die "no results are kept for $dataset; known are hansards_en_fr multi30k_en_de" ;;
 esac
-tried=(softmax rela_g rela_gc rexa)
+tried=(softmax rela_g rela_gc rexa softmax_unit)
 export TRIAL_UPDATES=${TRIAL_UPDATES:-400}
 read -ra settings <<< "${SETTINGS:-lr0.005 lr0.002 lr0.001 lr0.005-prenorm lr0.002-prenorm}"
 SETTING=${SETTING:-lr0.005-prenorm}  # the best of the trials
