@@ -278,11 +278,11 @@ def test_the_second_table_takes_the_long_runs_at_an_earlier_update(recipe, tmp_p
     def count(*parts):
         return sum(all(part in line for part in parts) for line in trained)
 
-    assert count("--max-update 400 ") == 4 * 5
-    assert count("--max-update 4000 ") == 12 and count("--max-update 4000 ", "--keep-interval-updates -1 ") == 4
-    assert count("--max-update 2000 ") == 9 and len(trained) == 20 + 12 + 9
+    assert count("--max-update 400 ") == 5 * 5
+    assert count("--max-update 4000 ") == 15 and count("--max-update 4000 ", "--keep-interval-updates -1 ") == 5
+    assert count("--max-update 2000 ") == 8 and len(trained) == 25 + 15 + 8
     averaged = [
         line for line in printed if line.startswith("fairseq-rela average") and "{1600,1700,1800,1900,2000}" in line
     ]
-    assert len(averaged) == 2 * 13 and sum("/at2000/average.pt" in line for line in averaged) == 2 * 4
+    assert len(averaged) == 2 * 13 and sum("/at2000/average.pt" in line for line in averaged) == 2 * 5
     assert list(tmp_path.iterdir()) == []
