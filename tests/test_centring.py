@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela.attention import row_parts
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.centring import common_mean, mean_so_far, running_mean, running_sum, unit_size, visible_mean
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
@@ -30,6 +31,18 @@ def test_unit_size_by_hand():
     assert unit_size(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([3 / 12.5**0.5, 4 / 12.5**0.5])
     assert unit_size(torch.zeros(2)).tolist() == [0.0, 0.0]
     assert unit_size(torch.tensor([3e4, 4e4], dtype=torch.float16)).tolist() == pytest.approx([0.8486, 1.131], abs=1e-3)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_gradient_of_unit_size_by_parts(monkeypatch, contiguous):
+    monkeypatch.setattr(row_parts, "ELEMENTS", 8)  # two rows of four at a time
+    torch.manual_seed(0)
+    leaf, grad = torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True), torch.randn(3, 5, 4).double()
+    x = leaf if contiguous else leaf.transpose(0, 1)
+    grad = grad if contiguous else grad.transpose(0, 1)
+    (expected,) = torch.autograd.grad(x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt(), leaf, grad)
+    (found,) = torch.autograd.grad(unit_size(x), leaf, grad)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_rela.attention import streaming
+from fairseq_rela.attention import row_parts, streaming
 from fairseq_rela.attention.activations import ACTIVATIONS
 from fairseq_rela.attention.catalog import CATALOG
 from fairseq_rela.attention.multihead import RelaMultiheadAttention
@@ -346,7 +346,7 @@ def test_a_model_can_be_pickled_and_its_copy_trained(build, batch):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (0, 12)])
 def test_gated_rms_norm_with_its_gradient_written_out(monkeypatch, shape):
-    monkeypatch.setattr(GatedRMSNorm, "ELEMENTS", 24)
+    monkeypatch.setattr(row_parts, "ELEMENTS", 24)
     torch.manual_seed(0)
     tensors = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in (shape, (12,), (12,))]
     if shape[0]:
@@ -357,7 +357,7 @@ def test_gated_rms_norm_with_its_gradient_written_out(monkeypatch, shape):
 
 @pytest.mark.parametrize("many", [True, False])
 def test_gated_rms_norm_without_gradients(monkeypatch, many):
-    monkeypatch.setattr(GatedRMSNorm, "ELEMENTS", 24)
+    monkeypatch.setattr(row_parts, "ELEMENTS", 24)
     monkeypatch.setattr(GatedRMSNorm, "MANY", 7 * 12 if many else 7 * 12 + 1)
     parts = []
     computed = GatedRMSNorm.computed

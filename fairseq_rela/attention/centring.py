@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_rela.attention import kernels
 from fairseq_rela.attention.activations import at_least_float32
+from fairseq_rela.attention.row_parts import row_parts
 
 
 class UnitSize(torch.autograd.Function):
@@ -48,9 +49,11 @@ class UnitSize(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         y, scale = ctx.saved_tensors
-        grad32 = at_least_float32(grad)
-        share = (grad32 * y).mean(-1, keepdim=True)
-        return torch.addcmul(grad32, y, share, value=-1).mul_(scale).to(grad.dtype), None
+        dx = torch.empty_like(y, memory_format=torch.contiguous_format)
+        for dy_n, y_n, r, dx_n in row_parts(at_least_float32(grad), y, scale, dx):
+            share = torch.mul(dy_n, y_n, out=dx_n).mean(-1, keepdim=True)
+            torch.addcmul(dy_n, y_n, share, value=-1, out=dx_n).mul_(r)
+        return dx.to(grad.dtype), None
 
 
 def unit_size(x: Tensor, eps: float = 1e-6) -> Tensor:

@@ -9,7 +9,7 @@ With the scale of a query fixed, its output is a sum over keys (see `recording.c
 """
 
 import math
-from typing import Callable, Dict, Iterable, Tuple
+from typing import Callable, Dict, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from fairseq_rela.attention import kernels
 from fairseq_rela.attention.activations import at_least_float32
 from fairseq_rela.attention.centring import unit_size
+from fairseq_rela.attention.row_parts import ELEMENTS, row_parts
 
 if hasattr(torch, "rms_norm"):  # fused since torch 2.4
 
@@ -122,23 +123,13 @@ class GatedRMSNorm(torch.autograd.Function):
         dw = Σ t (1 − σ) z      dg = Σ dy σ n      dz = r (dy σ g − n mean(t)) + t (1 − σ) w
     """
 
-    ELEMENTS = 2**17  # computed at a time on a CPU: 512 kB of float32 fit into its cache. A GPU takes all at once
     MANY = 24 * ELEMENTS  # from so many elements on, parts are faster without gradients too
-
-    @staticmethod
-    def parts(*tensors: Tensor) -> Iterable[Tuple[Tensor, ...]]:
-        """The tensors (…, d), some rows (n, d) of each at a time."""
-        flat = [x.reshape(-1, x.size(-1)) for x in tensors]
-        rows = (
-            max(1, GatedRMSNorm.ELEMENTS // flat[0].size(1)) if flat[0].device.type == "cpu" else max(1, len(flat[0]))
-        )
-        return zip(*(x.split(rows) for x in flat))
 
     @staticmethod
     def computed(z: Tensor, gate: Tensor, gain: Tensor, eps: float) -> Tuple[Tensor, Tensor]:
         """The result (…, d) and r (…, 1), of contiguous z."""
         out, scale = torch.empty_like(z), z.new_empty(z.shape[:-1] + (1,))
-        for z_n, out_n, r in GatedRMSNorm.parts(z, out, scale):
+        for z_n, out_n, r in row_parts(z, out, scale):
             torch.mean(torch.mul(z_n, z_n, out=out_n), dim=-1, keepdim=True, out=r)
             r.add_(eps).rsqrt_()
             torch.mul(z_n, gate, out=out_n).sigmoid_().mul_(z_n).mul_(r).mul_(gain)
@@ -157,7 +148,7 @@ class GatedRMSNorm(torch.autograd.Function):
         z, gate, gain, scale = ctx.saved_tensors
         dz, dgate, dgain = torch.empty_like(z), torch.zeros_like(gate), torch.zeros_like(gain)
         scratch = None
-        for z_n, grad_n, r, dz_n in GatedRMSNorm.parts(z, grad, scale, dz):
+        for z_n, grad_n, r, dz_n in row_parts(z, grad, scale, dz):
             if scratch is None:  # the first part is the largest
                 scratch = [torch.empty_like(z_n) for _ in range(3)]
             sigma, n, t = (x[: len(z_n)] for x in scratch)
