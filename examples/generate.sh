@@ -20,14 +20,14 @@ find_run
 average_checkpoints
 
 # --- translate
-log=$results_dir/generate.log translation=$results_dir/translation.$TARGET reference=$text/test.$TARGET
+log=$results_dir/generate.log translation=$results_dir/translation.$TARGET
 step --say "$title: translate the test set (beam $BEAM, lenpen $LENPEN)" \
   --makes "$log" --log "$log" --from "$results_dir/average.pt" \
   --settings "$results_dir/generate.settings" "BEAM=$BEAM" "LENPEN=$LENPEN" "FLAGS=${extra[*]-}" -- \
   "${launch[@]}" fairseq-generate "$out/data-bin" --user-dir "$user_dir" --task translation_attention \
   --path "$results_dir/average.pt" "${device_flags[@]}" \
   --beam "$BEAM" --lenpen "$LENPEN" \
-  --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --remove-bpe sentencepiece "${extra[@]}"
+  --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --remove-bpe "$joined_by" "${extra[@]}"
 step --makes "$translation" --stdout "$translation" --from "$log" -- \
   python "$examples/translation.py" "$log" "$reference"
 

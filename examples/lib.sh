@@ -37,7 +37,7 @@ arguments() {
 load_dataset() {
   FILES=() MADE_BY=() TRAIN=() VALID=() TEST=() GOLD=() NOISY=()
   GOLD_LINKS='' GOLD_LINES='' GOLD_BASE=0 GOLD_REVERSE='' GOLD_ENCODING=utf-8 ENCODING=utf-8 NOISY_LABELS='' TRAIN_LINKS=''
-  VALID_EVERY='' VALID_LINES='' TEST_LINES='' TOKENIZED='' SACREBLEU_SET=''
+  VALID_EVERY='' VALID_LINES='' TEST_LINES='' TOKENIZED='' SEGMENTED='' SACREBLEU_SET=''
   [ -z "${DATA_DIR:-}" ] || [ -d "$DATA_DIR" ] || die "DATA_DIR=$DATA_DIR is not a directory"
   [ -z "${GOLD_DIR:-}" ] || [ -d "$GOLD_DIR" ] || die "GOLD_DIR=$GOLD_DIR is not a directory"
   OUT=${OUT:-$root/runs/$dataset}
@@ -51,6 +51,11 @@ load_dataset() {
   . "$examples/settings.sh"
   case ${KEEP#-} in '' | *[!0-9]*) die "KEEP=$KEEP is not a whole number" ;; esac
   out=$OUT text=$OUT/text pieces=$OUT/pieces langs=("$SOURCE" "$TARGET")
+  # What makes pieces of text, how fairseq joins them, and the words that a translation is compared with.
+  encoder=(python "$examples/segment.py" encode "$pieces/spm") joined_by=sentencepiece reference=$text/test.$TARGET
+  if [ "$SEGMENTED" ]; then  # the text comes in pieces: un@@ known
+    encoder=(cat) joined_by=subword_nmt reference=$text/test.words.$TARGET
+  fi
   paper=$out/paper${TAG:+.$TAG}${AT:+.at$AT}  # tables and reports of these runs
   # analyze.sh studies the test set, and word alignment on the sentences with gold links: `gold_set` is '' where there are
   # none, and `test` where they are the test set. Gold links that were given once are kept in text/.

@@ -19,7 +19,7 @@ set -euo pipefail
 arguments "$@"
 load_dataset
 find_environment
-index=$out/originals.tsv segment=(python "$examples/segment.py")
+index=$out/originals.tsv
 "$python" "$examples/recorded_settings.py" "$out/settings" OUT "PIECES=$PIECES" "COVERAGE=$COVERAGE" \
   "EMBEDDINGS=$EMBEDDINGS" "MAX_PIECES=$MAX_PIECES" "SAMPLE=$SAMPLE" "MIN_WORDS=$MIN_WORDS" "MAX_WORDS=$MAX_WORDS" \
   "MAX_RATIO=$MAX_RATIO" "EXTRA_TRAIN=$EXTRA_TRAIN" "CORPUS=$CORPUS"
@@ -56,20 +56,23 @@ if finished "$text/done"; then
 else
   step --say text -- "${take[@]}"
 fi
+[ -z "$SEGMENTED" ] ||
+  step --makes "$reference" --stdin "$text/test.$TARGET" --stdout "$reference" -- sed -E 's/@@( |$)//g'
 if [ -n "$SACREBLEU_SET" ] && [ "$CHECKSUMS" != none ]; then
   step --makes "$out/sacrebleu/$SACREBLEU_SET/raw/${SACREBLEU_SET//\//_}.${TEST[0]%%:*}" -- \
     python "$examples/sacrebleu_set.py" "$out/sacrebleu" "$SACREBLEU_SET" "$index" "${TEST[@]}"
 fi
 
-# --- sentencepiece
+# --- sentencepiece, unless the text is in pieces already
 [ "$dry_run" ] || mkdir -p "$pieces"
-step --say "sentencepiece, $PIECES pieces for both languages" --makes "$pieces/spm.model" --log "$out/logs/sentencepiece.log" -- \
-  "${segment[@]}" train --coverage "$COVERAGE" "$pieces/spm" "$PIECES" "$text/train.$SOURCE" "$text/train.$TARGET"
+[ "$SEGMENTED" ] ||
+  step --say "sentencepiece, $PIECES pieces for both languages" --makes "$pieces/spm.model" --log "$out/logs/sentencepiece.log" -- \
+    python "$examples/segment.py" train --coverage "$COVERAGE" "$pieces/spm" "$PIECES" "$text/train.$SOURCE" "$text/train.$TARGET"
 encode() {  # SPLIT [NAME]: pieces/NAME from text/SPLIT
   local lang name=${2:-$1}
   for lang in "${langs[@]}"; do
     finished "$pieces/$name.$lang" || step --makes "$pieces/$name.$lang" --stdin "$text/$1.$lang" --stdout "$pieces/$name.$lang" -- \
-      "${segment[@]}" encode "$pieces/spm"
+      "${encoder[@]}"
   done
 }
 

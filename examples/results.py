@@ -163,7 +163,7 @@ def put_means(budget: Budget) -> None:
 def put_all_analyses(budget: Budget, runs: Sequence[Run]) -> None:
     """One row per attention in the tables of attention and of word alignment.
 
-    A row that is the mean of more seeds than there are runs here stays as it is.
+    A row that is the mean over more seeds than there are runs here stays as it is.
     """
     for attention in dict.fromkeys(run.attention for run in runs):
         seeds = [run for run in runs if run.attention == attention]
@@ -171,7 +171,7 @@ def put_all_analyses(budget: Budget, runs: Sequence[Run]) -> None:
         there = [
             cells[4].split() for cells in rows(budget.file, tables.ATTENTION) if cells[:4] == list(map(str, start))
         ]
-        if not there or set(there[0]) <= {run.seed for run in seeds}:
+        if not there or len(there[0]) <= len(seeds):
             put_analyses(budget.file, [*start, " ".join(run.seed for run in seeds)], seeds)
 
 

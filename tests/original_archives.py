@@ -17,16 +17,18 @@ TRAIN, VALID, TEST, GOLD = 96, 8, 12, 8
 class Text:
     """Sentence pairs to give away: `take(n)` gives the next n, and remembers them under a split's name."""
 
-    def __init__(self, directory, langs, accents=False):
+    def __init__(self, directory, dataset):
         total = TRAIN + VALID + TEST + GOLD
         sizes = ["--train", str(total), "--valid", "0", "--test", "0", "--lexicon", "50", "--max-clauses", "1"]
         assert fairseq_rela(["toy-corpus", str(directory), *sizes]) == 0
         files = (directory / f"train.{suffix}" for suffix in ("src", "tgt", "align"))
         source, target, self.links = (file.read_text().splitlines() for file in files)
-        if accents:  # what Latin-1 and UTF-8 write differently
+        if dataset == "hansards_en_fr":  # what Latin-1 and UTF-8 write differently
             target = [line.replace("e", "é") for line in target]
+        if dataset == "multi30k_bpe_en_de":  # which comes in pieces
+            source, target = ([in_pieces(line) for line in side] for side in (source, target))
         self.pairs = list(zip(source, target))
-        self.langs = langs
+        self.langs = dataset.split("_")[-2:]
         self.next = 0
         self.splits = {}
 
@@ -35,6 +37,11 @@ class Text:
         self.splits.setdefault(split, []).extend(sentences)
         self.next += count
         return {lang: [pair[side] for pair in sentences] for side, lang in enumerate(self.langs)}
+
+
+def in_pieces(line):
+    """The words with more than two letters in two pieces: "wo@@ rds"."""
+    return " ".join(word if len(word) < 3 else f"{word[:2]}@@ {word[2:]}" for word in line.split())
 
 
 def plain(lines, encoding="utf-8"):
@@ -193,6 +200,14 @@ def multi30k_en_de(text):
     return files
 
 
+def multi30k_bpe_en_de(text):
+    base = "raw.githubusercontent.com/LividWo/Revisit-MMT/master/data/multi30k-en-de"
+    files = {}
+    for name, count in {"train": TRAIN, "valid": VALID, "test.2016": TEST}.items():
+        files.update(both(f"{base}/{name}.{{lang}}", text.take(name.split(".")[0], count)))
+    return files
+
+
 def hansards_en_fr(text):
     base = "web.eecs.umich.edu/~mihalcea/wpt/data"
     training = {}
@@ -221,14 +236,15 @@ def hansards_en_fr(text):
 LAYOUTS = {
     layout.__name__: layout
     for layout in (
-        wmt14_en_de, wmt14_en_fr, wmt18_en_fi, wmt18_zh_en, wmt16_ro_en, iwslt14_de_en, multi30k_en_de, hansards_en_fr,
+        wmt14_en_de, wmt14_en_fr, wmt18_en_fi, wmt18_zh_en, wmt16_ro_en,
+        iwslt14_de_en, multi30k_en_de, multi30k_bpe_en_de, hansards_en_fr,
     )
 }  # fmt: skip
 
 
 def make(dataset, directory, text_directory):
     """Write the data set's files under `directory`, by host and path; what was put into them."""
-    text = Text(text_directory, dataset.split("_")[1:], accents=dataset == "hansards_en_fr")
+    text = Text(text_directory, dataset)
     for path, content in LAYOUTS[dataset](text).items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)

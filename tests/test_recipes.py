@@ -80,7 +80,7 @@ def test_from_archives_to_analyses(done, dataset):
     assert len(lines(run / f"translation.{text.langs[1]}")) == TEST
     scores = {row.split("\t")[0]: row.split("\t")[2] for row in lines(run / "score.txt")}
     assert "tok:none" in scores.get("tokenised BLEU", "tok:none")
-    if dataset == "hansards_en_fr":
+    if dataset in ("hansards_en_fr", "multi30k_bpe_en_de"):
         assert list(scores) == ["tokenised BLEU"]
     else:
         assert "tok:13a" in scores["BLEU"]
@@ -96,6 +96,14 @@ def test_sacrebleu_has_its_own_test_set_without_a_download(done):
     """It was asked for wmt14/full by name, and wrote its text from the archive that was unpacked for it."""
     out, text, _, _ = done("wmt14_en_de")
     assert lines(out / "sacrebleu/wmt14/full/wmt14_full.en-de.ref") == [pair[1] for pair in text.splits["test"]]
+
+
+def test_text_that_comes_in_pieces_is_scored_in_words(done):
+    out, text, _, _ = done("multi30k_bpe_en_de")
+    assert "@@ " in lines(out / "pieces/test.de")[0] and not (out / "pieces/spm.model").exists()
+    assert lines(out / "text/test.words.de") == [pair[1].replace("@@ ", "") for pair in text.splits["test"]]
+    translation = (out / "transformer_rela_g_tiny.seed1/translation.de").read_text()
+    assert translation.split() and "@@ " not in translation
 
 
 def test_gold_alignments(done):
@@ -265,7 +273,7 @@ def test_the_second_table_takes_the_long_runs_at_an_earlier_update(recipe, tmp_p
         recipe("results.sh", "multi30k_en_de", fails=True, OUT=tmp_path, ATTENTIONS="rela_x"),
     ]
     assert said[:2] == [
-        "results.sh: no results are kept for wmt14_en_de; known are hansards_en_fr multi30k_en_de\n",
+        "results.sh: no results are kept for wmt14_en_de; known are hansards_en_fr multi30k_bpe_en_de multi30k_en_de\n",
         "results.sh: unknown step 'trail'; known are trials runs ablation tables figures eflomal\n",
     ]
     assert said[2].startswith("results.sh: unknown attention 'rela_x'; known are softmax, ")

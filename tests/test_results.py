@@ -201,6 +201,30 @@ def test_seeds_of_several_machines_are_averaged_together(tmp_path):
     ]
 
 
+def test_analyses_are_those_of_the_most_seeds_that_are_together(tmp_path):
+    """Seed 1 was analysed elsewhere. Seeds 2 and 3, which are here, take its place; one of them alone does not."""
+    from results_tables import ATTENTION
+
+    path, reference = tmp_path / "RESULTS.md", tmp_path / "test.de"
+    reference.write_text(REFERENCE)
+    rates = {"encoder": [0.5], "decoder": [0.25], "cross": [0.75]}
+    here = []
+    for seed in (2, 3):
+        run = make_run(tmp_path / f"rela_g{seed}", {4: 3.0})
+        make_results(run, 4, 30, REFERENCE)
+        (run / "analysis").mkdir()
+        model = {"sparsity": rates, "null_rate": {"cross": [0.01 * seed]}, "diversity": {"cross": [0.5]}}
+        (run / "analysis/metrics.json").write_text(json.dumps({"models": {"rela_g": model}}))
+        here.append(f"rela_g,{seed}={run}")
+    results_file.put(str(path), ATTENTION, ["m", "4", "rela_g", "s", "1", *"1234567"])
+    both = ["m", "4", "rela_g", "s", "2 3", "50.0", "25.0", "75.0", "2.5", "-", "0.500", "-"]
+
+    results("record", path, "m", 4, "s", reference, *here)
+    assert rows(path, ATTENTION) == [both]
+    results("record", path, "m", 4, "s", reference, here[0])
+    assert rows(path, ATTENTION) == [both]
+
+
 def test_rows_are_read_as_they_were_put(tmp_path):
     path, cells = str(tmp_path / "file.md"), ["m", "a|b", "x | y", "-", "1", "`c`", "2"]
     assert results_file.rows(path, TRIALS) == []

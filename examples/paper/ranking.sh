@@ -54,7 +54,7 @@ if [ "${#NOISY[@]}" -eq 0 ]; then
   step --say "$title: noise in half of the test set" -- python "$examples/paper/noise.py" "$text/test.$SOURCE" \
     "$text/test.$TARGET" "$where/injected.text.$SOURCE" "$where/injected.text.$TARGET" "$noisy_labels"
   for lang in "${langs[@]}"; do
-    step --stdin "$where/injected.text.$lang" --stdout "$where/injected.$lang" -- python "$examples/segment.py" encode "$pieces/spm"
+    step --stdin "$where/injected.text.$lang" --stdout "$where/injected.$lang" -- "${encoder[@]}"
   done
   preprocess "$noisy_data" "$where/injected"
 fi
