@@ -91,6 +91,23 @@ def test_what_translates_and_scores(recipe, tmp_path):
     ]
 
 
+def test_published_setting_of_the_text_in_pieces(recipe, tmp_path):
+    """The flags of its README, two GPUs with 4,096 tokens each; scored in words."""
+    variables = {**UNSET, "OUT": tmp_path, "DEVICES": "2", "RESULTS": tmp_path / "R.md", "ATTENTIONS": "softmax"}
+    printed = recipe("results.sh", "multi30k_bpe_en_de", "--dry-run", "trials", "runs", **variables)
+    (train,) = (line for line in printed.splitlines() if line.startswith("fairseq-train "))
+    for flags in (
+        "--arch transformer_softmax_tiny --share-all-embeddings --distributed-world-size 2 --optimizer adam ",
+        "--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 2000 ",
+        "--dropout 0.3 --attention-dropout 0.0 --max-tokens 4096 --update-freq 1 ",
+        "--max-update 8000 ",
+        "--keep-interval-updates 10 ",
+    ):
+        assert flags in train
+    assert "--beam 5 --lenpen 1 " in printed and "--remove-bpe subword_nmt " in printed
+    assert f"\nsacrebleu {tmp_path}/text/test.words.de -i " in printed
+
+
 @pytest.mark.parametrize("dataset", sorted(LAYOUTS))
 def test_a_dry_run_does_nothing(recipe, tmp_path, dataset):
     out, cache = tmp_path / "out", tmp_path / "cache"
